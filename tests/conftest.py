@@ -1,0 +1,24 @@
+"""Fixtures that several test folders share."""
+
+import os
+import pathlib
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def engine_python() -> pathlib.Path:
+    """The Python of an engine environment, from TABLETUNE_TEST_ENGINE_PYTHON."""
+    path = os.environ.get("TABLETUNE_TEST_ENGINE_PYTHON")
+    if not path:
+        pytest.skip("set TABLETUNE_TEST_ENGINE_PYTHON to an engine environment's python")
+    return pathlib.Path(path)
+
+
+@pytest.fixture(scope="session")
+def engine_model() -> pathlib.Path:
+    """The folder of a small real model, from TABLETUNE_TEST_MODEL."""
+    path = os.environ.get("TABLETUNE_TEST_MODEL")
+    if not path:
+        pytest.skip("set TABLETUNE_TEST_MODEL to a folder with a small real model")
+    return pathlib.Path(path)
