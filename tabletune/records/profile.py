@@ -1,0 +1,69 @@
+"""A profile: measured step times T(b, K), with the raw samples kept."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from tabletune.records.base import Facts, Record
+
+
+class Cell(Facts):
+    """Step times of one (batch size, draft length) pair.
+
+    `samples_s` are the raw intervals between engine steps in seconds, in the order they
+    were measured; for the client method each is a difference quotient over many steps.
+    `scheduled_tok` is the mean number of tokens scheduled per step (b·(K+1) when every
+    request carries a full draft; fewer where the drafter proposes nothing).
+    `status` is ``measured`` or why the cell is not used; `problem` says it in words.
+    """
+
+    batch_size: int = Field(ge=1)
+    draft_length: int = Field(ge=0)
+    samples_s: tuple[float, ...]
+    scheduled_tok: float = Field(ge=0)
+    context_tok: float = Field(ge=0)
+    status: Literal["measured", "not_measured", "rejected"] = "measured"
+    problem: str = ""
+
+    @model_validator(mode="after")
+    def _measured_has_samples(self) -> "Cell":
+        if self.status == "measured" and not self.samples_s:
+            raise ValueError(f"cell b={self.batch_size} K={self.draft_length} has no samples")
+        return self
+
+
+class Profile(Record):
+    """Step times of one engine under one fingerprint and one capture plan.
+
+    `step_kind` is ``constant`` where every step of a cell does the same work (model
+    drafters) and ``mixed`` where it does not (n-gram and suffix drafters propose for some
+    requests only). `method` is ``in_engine`` or ``client`` (paper §5).
+    """
+
+    KIND: ClassVar[str] = "profile"
+
+    fingerprint: str
+    plan: str
+    method: Literal["in_engine", "client"]
+    step_kind: Literal["constant", "mixed"]
+    prompt_tok: int = Field(ge=1)
+    cells: tuple[Cell, ...]
+    wall_time_s: float = Field(ge=0)
+    measured_at: str
+
+    @model_validator(mode="after")
+    def _cells_are_unique(self) -> "Profile":
+        keys = [(cell.batch_size, cell.draft_length) for cell in self.cells]
+        if len(set(keys)) != len(keys):
+            raise ValueError("the same (batch size, draft length) appears twice")
+        return self
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The measured batch sizes, in rising order."""
+        return tuple(sorted({c.batch_size for c in self.cells if c.status == "measured"}))
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """The measured draft lengths, in rising order."""
+        return tuple(sorted({c.draft_length for c in self.cells if c.status == "measured"}))

@@ -1,0 +1,65 @@
+"""The verdict of a validation: measured throughput ratios and whether they pass."""
+
+from typing import ClassVar, Literal
+
+from pydantic import Field
+
+from tabletune.records.base import Facts, Record
+
+
+class Measured(Facts):
+    """One policy's output throughput at one concurrency, in tokens per second, by window."""
+
+    policy: str
+    concurrency: int = Field(ge=1)
+    windows_tok_s: tuple[float, ...]
+    engine: Literal["measured", "stock", "no_speculation"] = "measured"
+
+
+class Ratio(Facts):
+    """Candidate over another policy at one concurrency, with a bootstrap interval."""
+
+    policy: str
+    concurrency: int = Field(ge=1)
+    ratio: float = Field(ge=0)
+    low: float = Field(ge=0)
+    high: float = Field(ge=0)
+
+
+class Margins(Facts):
+    """What the candidate must hold: ratios at or above 1 − margin.
+
+    `best_fixed` is against the best fixed length at each concurrency, `incumbent` against
+    the table in force, `no_speculation` against an engine without speculation.
+    `confidence` is that of the intervals.
+    """
+
+    best_fixed: float = Field(default=0.03, ge=0, lt=1)
+    incumbent: float = Field(default=0.03, ge=0, lt=1)
+    no_speculation: float = Field(default=0.05, ge=0, lt=1)
+    confidence: float = Field(default=0.95, gt=0.5, lt=1)
+
+
+class StockCheck(Facts):
+    """Whether a stock engine, without the plugin, follows the table as written."""
+
+    passed: bool
+    evidence: str
+
+
+class Verdict(Record):
+    """The outcome of one validation; only a passing one lets a pointer move."""
+
+    KIND: ClassVar[str] = "verdict"
+
+    table_version: str
+    fingerprint: str
+    incumbent_version: str = ""
+    passed: bool
+    reasons: tuple[str, ...]
+    margins: Margins
+    measured: tuple[Measured, ...]
+    ratios: tuple[Ratio, ...]
+    stock: StockCheck | None
+    wall_time_s: float = Field(ge=0)
+    validated_at: str
