@@ -1,0 +1,143 @@
+"""Talks to one running engine over HTTP: health, models, metrics and the plugin's endpoints."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import httpx
+
+from tabletune.measure.steps import StepBatch, parse_steps
+
+
+class EngineApiError(RuntimeError):
+    """A running engine answered with an error, or not at all.
+
+    Attributes:
+        request: method and path.
+        found: the answer, or the transport error.
+        advice: what to do next.
+    """
+
+    def __init__(self, request: str, found: str, advice: str) -> None:
+        self.request, self.found, self.advice = request, found, advice
+        super().__init__(f"{request}: {found}; {advice}")
+
+
+@dataclass(frozen=True)
+class EngineAddress:
+    """Where an engine listens, and the bearer token of its plugin's endpoints, if any."""
+
+    base_url: str
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class ServedModel:
+    """A served model's name, and the longest sequence in tokens."""
+
+    name: str
+    max_model_len: int
+
+
+class EngineApi:
+    """A synchronous client of one engine.
+
+    Args:
+        address: where the engine listens.
+        timeout_s: for each call; calls do no work in the engine beyond a look-up.
+        transport: for tests.
+    """
+
+    def __init__(
+        self,
+        address: EngineAddress,
+        timeout_s: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+    ) -> None:
+        headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
+        self.address = address
+        self._http = httpx.Client(
+            base_url=address.base_url,
+            timeout=timeout_s,
+            headers=headers,
+            transport=transport,
+            trust_env=False,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._http.close()
+
+    def healthy(self) -> bool:
+        """Whether `/health` answers 200."""
+        try:
+            return self._http.get("/health").status_code == httpx.codes.OK
+        except httpx.HTTPError:
+            return False
+
+    def model(self) -> ServedModel:
+        """The first served model."""
+        facts = self._json("GET", "/v1/models")["data"][0]
+        return ServedModel(str(facts["id"]), int(facts["max_model_len"]))
+
+    def complete(self, model: str, prompt: Any, max_tokens: int, **sampling: Any) -> Any:
+        """One blocking completion; the parsed answer."""
+        body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, **sampling}
+        return self._json("POST", "/v1/completions", body, timeout_s=600.0)
+
+    def metrics_text(self) -> str:
+        """The engine's Prometheus page."""
+        return self._request("GET", "/metrics").text
+
+    def status(self) -> dict[str, Any]:
+        """The plugin's status.
+
+        Raises:
+            EngineApiError: the plugin's endpoints are not there, or refuse.
+        """
+        return self._json("GET", "/tabletune/status")
+
+    def steps(self, since: int = 0, limit: int = 20_000) -> StepBatch:
+        """Recorded engine steps with sequence numbers from `since` on."""
+        path = f"/tabletune/steps?since={since}&limit={limit}"
+        return parse_steps(self._json("GET", path))
+
+    def pin(self, draft_length: int | None) -> None:
+        """Pin one draft length for every batch size; None returns to the table in force."""
+        self._json("POST", "/tabletune/pin", {"draft_length": draft_length})
+
+    def pin_schedule(self, schedule: list[tuple[int, int]], repeat: int = 1) -> None:
+        """Let the engine itself walk through (draft length, steps) pairs, `repeat` times."""
+        body = {"schedule": [list(pair) for pair in schedule], "repeat": repeat}
+        self._json("POST", "/tabletune/pin", body)
+
+    def swap_table(self, ranges: list[list[int]] | None) -> None:
+        """Put a table in force between two steps; None returns to the boot table."""
+        self._json("POST", "/tabletune/table", {"ranges": ranges})
+
+    def _json(
+        self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+    ) -> Any:
+        return self._request(method, path, body, timeout_s).json()
+
+    def _request(
+        self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+    ) -> httpx.Response:
+        what = f"{method} {path}"
+        try:
+            timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else httpx.Timeout(timeout_s)
+            answer = self._http.request(method, path, json=body, timeout=timeout)
+        except httpx.HTTPError as error:
+            advice = "see whether the engine still runs, and its log"
+            raise EngineApiError(what, f"{type(error).__name__}: {error}", advice) from error
+        if answer.status_code == httpx.codes.NOT_FOUND and path.startswith("/tabletune"):
+            advice = "start the engine with VLLM_PLUGINS=tabletune and TABLETUNE_MEASURE=1"
+            raise EngineApiError(what, "the plugin's endpoints are not there", advice)
+        if answer.is_error:
+            found = f"HTTP {answer.status_code}: {answer.text[:500]}"
+            raise EngineApiError(what, found, "see the engine's log")
+        return answer

@@ -1,0 +1,149 @@
+"""Closed-loop load: keeps a number of requests open against one engine.
+
+Requests do not stream: throughput is read from the engine's own counters, so the client
+costs it nothing while tokens flow. The loop runs on a thread of its own.
+"""
+
+import asyncio
+import itertools
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import httpx
+
+from tabletune.measure.api import EngineAddress
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """What one request asks: a prompt (text or token ids) and how many tokens to generate."""
+
+    prompt: str | list[int]
+    max_tokens: int
+    extra: dict[str, Any] = field(default_factory=dict[str, Any])
+
+    def body(self, model: str) -> dict[str, Any]:
+        """The JSON body for ``/v1/completions``; greedy unless `extra` says otherwise."""
+        return {
+            "model": model,
+            "prompt": self.prompt,
+            "max_tokens": self.max_tokens,
+            "temperature": 0,
+            **self.extra,
+        }
+
+
+@dataclass
+class LoadCounts:
+    """What the loop has seen so far."""
+
+    completed: int = 0
+    completion_tok: int = 0
+    failed: int = 0
+    last_error: str = ""
+    texts: list[str] = field(default_factory=list[str])
+
+
+class ClosedLoop:
+    """Keeps `concurrency` requests open until closed; a finished one is replaced at once.
+
+    Args:
+        address: the engine.
+        model: the served model's name.
+        requests: cycled through in order.
+        concurrency: open requests.
+        once: send each request once and do not replace it.
+        keep_text: keep the answers' text, in the order they finished.
+
+    Leaving the context cancels what is open: the engine aborts those requests.
+    """
+
+    def __init__(
+        self,
+        address: EngineAddress,
+        model: str,
+        requests: Sequence[LoadRequest],
+        concurrency: int,
+        once: bool = False,
+        keep_text: bool = False,
+    ) -> None:
+        if concurrency < 1 or not requests:
+            raise ValueError(f"expected requests and a concurrency of 1 or more, not {concurrency}")
+        self._address, self._model, self._requests = address, model, list(requests)
+        self._target, self._once, self._keep_text = concurrency, once, keep_text
+        self.counts = LoadCounts()
+        self.done = threading.Event()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="closed-loop", daemon=True)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._source = iter(self._requests) if once else itertools.cycle(self._requests)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._cancel_all)
+        self._thread.join(timeout=30)
+
+    def shrink(self, concurrency: int) -> None:
+        """Cancel the newest requests until only `concurrency` are open, and keep it there."""
+        self._loop.call_soon_threadsafe(self._shrink, concurrency)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+            self.done.set()
+
+    async def _serve(self) -> None:
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        headers = {}
+        async with httpx.AsyncClient(
+            base_url=self._address.base_url,
+            timeout=None,
+            limits=limits,
+            headers=headers,
+            trust_env=False,
+        ) as http:
+            self._tasks = [asyncio.create_task(self._worker(http)) for _ in range(self._target)]
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _worker(self, http: httpx.AsyncClient) -> None:
+        failures_in_a_row = 0
+        while failures_in_a_row < 3:
+            request = next(self._source, None)
+            if request is None:
+                return
+            try:
+                answer = await http.post("/v1/completions", json=request.body(self._model))
+            except httpx.HTTPError as error:
+                self._failed(f"{type(error).__name__}: {error}")
+                failures_in_a_row += 1
+                continue
+            if answer.is_error:
+                self._failed(f"HTTP {answer.status_code}: {answer.text[:300]}")
+                failures_in_a_row += 1
+                continue
+            failures_in_a_row = 0
+            body = answer.json()
+            self.counts.completed += 1
+            self.counts.completion_tok += int(body["usage"]["completion_tokens"])
+            if self._keep_text:
+                self.counts.texts.append(body["choices"][0]["text"])
+
+    def _failed(self, message: str) -> None:
+        self.counts.failed += 1
+        self.counts.last_error = message
+
+    def _shrink(self, concurrency: int) -> None:
+        while len(self._tasks) > concurrency:
+            self._tasks.pop().cancel()
+
+    def _cancel_all(self) -> None:
+        for task in self._tasks:
+            task.cancel()

@@ -1,0 +1,131 @@
+"""A whole profile: the grid, its refinement, repeated cells, and what is given up."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from tabletune.core.plausibility import PlausibilityLimits, plausibility
+from tabletune.core.step_time import StepTimeEstimate
+from tabletune.measure.clock import Clock
+from tabletune.measure.profile_in_engine import CellSamples, StepKind
+from tabletune.measure.progress import Progress
+from tabletune.records.profile import Cell
+
+CellKey = tuple[int, int]
+Estimates = Mapping[CellKey, StepTimeEstimate]
+
+
+class BatchMeasurer(Protocol):
+    """What measures the cells of one batch size, by any method."""
+
+    def measure(
+        self, batch_size: int, lengths: Iterable[int], start: Mapping[int, CellSamples] | None
+    ) -> dict[int, CellSamples]: ...
+
+
+@dataclass
+class ProfileState:
+    """Cells measured so far; what a later run can go on from."""
+
+    cells: dict[CellKey, CellSamples] = field(default_factory=dict[CellKey, CellSamples])
+
+    def estimates(self, kind: StepKind) -> dict[CellKey, StepTimeEstimate]:
+        """The step time of every cell that has one."""
+        found = {key: cell.estimate(kind) for key, cell in self.cells.items()}
+        return {key: estimate for key, estimate in found.items() if estimate is not None}
+
+    def records(self, problems: Mapping[CellKey, str]) -> tuple[Cell, ...]:
+        """The cells as records, in order; those with a problem are rejected."""
+        return tuple(
+            cell.cell(*key, problem=problems.get(key, ""))
+            for key, cell in sorted(self.cells.items())
+        )
+
+    @classmethod
+    def from_records(cls, cells: Iterable[Cell]) -> "ProfileState":
+        """Go on from recorded cells, whatever their status."""
+        state = cls()
+        for cell in cells:
+            count = len(cell.samples_s)
+            state.cells[cell.batch_size, cell.draft_length] = CellSamples(
+                list(cell.samples_s), [cell.scheduled_tok] * count, [cell.context_tok] * count
+            )
+        return state
+
+
+@dataclass(frozen=True)
+class ProfilePlan:
+    """What to measure.
+
+    Attributes:
+        grid: batch sizes of the first pass.
+        lengths: draft lengths by batch size; only pairs inside the envelope.
+        refine: from the estimates so far, further batch sizes worth measuring.
+        limits: what makes a cell unusable.
+        budget_s: after this time no new batch size is begun.
+        repeats: how often an unusable cell is measured again.
+    """
+
+    grid: tuple[int, ...]
+    lengths: Callable[[int], tuple[int, ...]]
+    refine: Callable[[Estimates], list[int]]
+    limits: PlausibilityLimits
+    budget_s: float
+    repeats: int = 2
+
+
+def run_profile(
+    measurer: BatchMeasurer,
+    plan: ProfilePlan,
+    state: ProfileState,
+    kind: StepKind,
+    clock: Clock,
+    progress: Progress,
+    checkpoint: Callable[[ProfileState], None],
+) -> dict[CellKey, str]:
+    """Fill `state` with the plan's cells; the problems that remain, by cell.
+
+    Largest batch sizes come first: what does not fit shows early. `checkpoint` is called
+    after each batch size, so that a run that ends there can go on from it.
+    """
+    begun_s = clock.now_s()
+
+    def measure(batch_sizes: Iterable[int], again: set[CellKey] | None = None) -> None:
+        for batch_size in sorted(set(batch_sizes), reverse=True):
+            lengths = [
+                k
+                for k in plan.lengths(batch_size)
+                if (batch_size, k) not in state.cells or (again and (batch_size, k) in again)
+            ]
+            if not lengths or (clock.now_s() - begun_s > plan.budget_s and state.cells):
+                continue
+            progress.advance(len(state.cells), f"batch size {batch_size}, draft lengths {lengths}")
+            kept = {
+                k: state.cells[batch_size, k] for k in lengths if (batch_size, k) in state.cells
+            }
+            for length, cell in measurer.measure(batch_size, lengths, kept).items():
+                state.cells[batch_size, length] = cell
+            checkpoint(state)
+
+    expected = sum(len(plan.lengths(b)) for b in plan.grid)
+    progress.start("profile", expected)
+    measure(plan.grid)
+    measure(plan.refine(state.estimates(kind)))
+    for _ in range(plan.repeats):
+        problems = _problems(state, kind, plan.limits)
+        if not problems:
+            break
+        progress.say(f"measuring {len(problems)} uncertain or implausible cells again")
+        measure({b for b, _ in problems}, again=set(problems))
+    progress.advance(expected, "done")
+    return _problems(state, kind, plan.limits)
+
+
+def _problems(
+    state: ProfileState, kind: StepKind, limits: PlausibilityLimits
+) -> dict[CellKey, str]:
+    estimates = state.estimates(kind)
+    problems = dict(plausibility(estimates, limits))
+    for key in state.cells.keys() - estimates.keys():
+        problems[key] = "no step of this kind was seen"
+    return problems
