@@ -31,9 +31,10 @@ class StepTimes(Protocol):
 @dataclass(frozen=True)
 class _Point:
     batch_size: int
-    padded: int | None
+    tokens: int  # padded, or without graphs as scheduled: the coordinate of the staircase
     time_s: float
     relative_halfwidth: float
+    fine: bool  # no tall stair between the next smaller measured batch size and this one
 
 
 @dataclass(frozen=True)
@@ -75,23 +76,13 @@ class StepTimeSurface:
         """
         points: dict[int, list[_Point]] = {}
         for (b, k), estimate in sorted(cells.items()):
-            if b < 1 or k < 0:
-                raise CoreError(
-                    "cell", "(batch size >= 1, draft length >= 0)", (b, k), "check the order"
-                )
-            if not (math.isfinite(estimate.step_time_s) and estimate.step_time_s > 0):
-                raise CoreError(
-                    f"step time of {(b, k)}",
-                    "a positive finite number",
-                    estimate.step_time_s,
-                    "measure the cell again; `plausibility` names such cells",
-                )
-            padded = padded_tokens(b, k) if padded_tokens else None
-            if padded_tokens and padded is None:
+            _check_cell(b, k, estimate)
+            tokens = padded_tokens(b, k) if padded_tokens else b * (k + 1)
+            if tokens is None:
                 continue
-            points.setdefault(k, []).append(
-                _Point(b, padded, estimate.step_time_s, estimate.relative_halfwidth)
-            )
+            row = points.setdefault(k, [])
+            fine = not (row and padded_tokens) or _is_fine(padded_tokens, row[-1].batch_size, b, k)
+            row.append(_Point(b, tokens, estimate.step_time_s, estimate.relative_halfwidth, fine))
         return cls({k: tuple(row) for k, row in points.items()}, padded_tokens)
 
     @property
@@ -145,41 +136,48 @@ class StepTimeSurface:
             # A smaller batch is not slower: the smallest measured one bounds it from above.
             return right.time_s, right.relative_halfwidth + _drift(b, right.batch_size)
         left = row[index - 1]
-        if self._padded_tokens is None:
-            return _on_line(left, right, b, _share(left.batch_size, b, right.batch_size))
-        return self._on_stairs(left, right, b, k)
-
-    def _on_stairs(self, left: _Point, right: _Point, b: int, k: int) -> tuple[float, float]:
-        assert self._padded_tokens is not None
-        padded = self._padded_tokens(b, k)
-        if padded == left.padded == right.padded:
+        tokens = self._padded_tokens(b, k) if self._padded_tokens else b * (k + 1)
+        if tokens is None:
+            raise NotCoveredError(b, k, "no CUDA graph is captured for it")
+        if left.tokens == right.tokens == tokens:
             return _on_line(left, right, b, _share(left.batch_size, b, right.batch_size))
         for side in (left, right):
-            if padded == side.padded:
+            if tokens == side.tokens:
                 return side.time_s, side.relative_halfwidth + _drift(b, side.batch_size)
-        assert padded is not None and left.padded is not None and right.padded is not None
-        if self._fine(left, right, k):
-            return _on_line(left, right, b, _share(left.padded, padded, right.padded))
-        worse, better = max(left, right, key=_time), min(left, right, key=_time)
-        unseen = 1 - better.time_s / worse.time_s
-        return worse.time_s, worse.relative_halfwidth + unseen + _drift(b, worse.batch_size)
-
-    def _fine(self, left: _Point, right: _Point, k: int) -> bool:
-        """Whether no stair between two measured points is taller than a fine one."""
-        assert self._padded_tokens is not None
-        before = left.padded
-        for b in range(left.batch_size + 1, right.batch_size + 1):
-            padded = self._padded_tokens(b, k)
-            if padded is None or before is None:
-                continue
-            if padded - before > max(k + 1, _FINE_STAIR * padded):
-                return False
-            before = padded
-        return True
+        if right.fine and left.tokens != right.tokens:
+            return _on_line(left, right, b, _share(left.tokens, tokens, right.tokens))
+        return _worse(left, right, b)
 
 
-def _time(point: _Point) -> float:
-    return point.time_s
+def _check_cell(b: int, k: int, estimate: StepTimeEstimate) -> None:
+    if b < 1 or k < 0:
+        raise CoreError("cell", "(batch size >= 1, draft length >= 0)", (b, k), "check the order")
+    if not (math.isfinite(estimate.step_time_s) and estimate.step_time_s > 0):
+        raise CoreError(
+            f"step time of {(b, k)}",
+            "a positive finite number",
+            estimate.step_time_s,
+            "measure the cell again; `plausibility` names such cells",
+        )
+
+
+def _is_fine(padded_tokens: PaddedTokens, left: int, right: int, k: int) -> bool:
+    """Whether no stair between two batch sizes is taller than a fine one."""
+    before = padded_tokens(left, k)
+    for b in range(left + 1, right + 1):
+        padded = padded_tokens(b, k)
+        if padded is None or before is None:
+            continue
+        if padded - before > max(k + 1, _FINE_STAIR * padded):
+            return False
+        before = padded
+    return True
+
+
+def _worse(left: _Point, right: _Point, b: int) -> tuple[float, float]:
+    worse, better = (left, right) if left.time_s > right.time_s else (right, left)
+    unseen = 1 - better.time_s / worse.time_s
+    return worse.time_s, worse.relative_halfwidth + unseen + _drift(b, worse.batch_size)
 
 
 def _share(low: float, value: float, high: float) -> float:

@@ -1,0 +1,113 @@
+"""Predicted goodput over the whole b × K plane, and which of its cells a table may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from tabletune.core.errors import CoreError, NoTableError
+from tabletune.core.goodput import predicted_goodput_tok_s
+from tabletune.core.surface import StepTimes
+from tabletune.core.words import ArrayLike, FloatArray
+
+BoolArray: TypeAlias = npt.NDArray[np.bool_]
+
+ExpectedTokens: TypeAlias = ArrayLike | Callable[[int, int], float]
+"""E as float64[K+1], or (batch size, draft length) -> E where it depends on the batch size."""
+
+Envelope: TypeAlias = Callable[[int, int], bool]
+"""(batch size, draft length) -> whether a table may use it."""
+
+
+@dataclass(frozen=True)
+class GoodputMap:
+    """lengths: the L draft lengths, ascending.
+    goodput_tok_s: float64[B, L], [b-1, j] for batch size b and lengths[j]; 0 where not covered.
+    usable: bool[B, L]; every row has at least one True.
+    """
+
+    lengths: tuple[int, ...]
+    goodput_tok_s: FloatArray
+    usable: BoolArray
+
+    @property
+    def max_batch_size(self) -> int:
+        return int(self.goodput_tok_s.shape[0])
+
+    @property
+    def batch_sizes(self) -> FloatArray:
+        """1..B as a float64[B, 1] column."""
+        return np.arange(1.0, self.max_batch_size + 1)[:, None]
+
+    def best_tok_s(self) -> FloatArray:
+        """float64[B]: the highest predicted goodput among usable lengths."""
+        return np.where(self.usable, self.goodput_tok_s, 0.0).max(axis=1)
+
+    def loss(self) -> FloatArray:
+        """float64[B, L]: 1 - goodput / best; infinite where not usable."""
+        share = 1.0 - self.goodput_tok_s / self.best_tok_s()[:, None]
+        return np.where(self.usable, np.maximum(share, 0.0), np.inf)
+
+    def within_tpot(self, max_tpot_s: float) -> BoolArray:
+        """bool[B, L]: usable and b / goodput = T / E, the time per output token, in the limit."""
+        fast = self.goodput_tok_s * max_tpot_s >= self.batch_sizes
+        return np.logical_and(self.usable, fast)
+
+
+def goodput_map(
+    surface: StepTimes,
+    expected_tokens: ExpectedTokens,
+    max_batch_size: int,
+    allowed: Collection[int] | None = None,
+    envelope: Envelope | None = None,
+) -> GoodputMap:
+    """Predict the goodput b·E/T of every covered cell up to `max_batch_size`.
+
+    Usable are the covered cells whose length is `allowed` (None: all), inside the envelope
+    (None: everywhere) and has expected tokens. NoTableError where a batch size has none.
+    """
+    if max_batch_size < 1:
+        raise CoreError("max_batch_size", "at least 1", max_batch_size, "pass max_num_seqs")
+    tokens_at, longest = _as_function(expected_tokens)
+    lengths = tuple(k for k in surface.draft_lengths if longest is None or k <= longest)
+    goodput = np.zeros((max_batch_size, len(lengths)))
+    usable = np.zeros(goodput.shape, dtype=np.bool_)
+    for b in range(1, max_batch_size + 1):
+        for j, k in enumerate(lengths):
+            if not surface.covered(b, k):
+                continue
+            goodput[b - 1, j] = predicted_goodput_tok_s(
+                b, tokens_at(b, k), surface.step_time_s(b, k)
+            )
+            inside = envelope is None or envelope(b, k)
+            usable[b - 1, j] = inside and (allowed is None or k in allowed)
+    empty = (np.flatnonzero(~usable.any(axis=1)) + 1).tolist() if lengths else [1]
+    if empty:
+        raise NoTableError(
+            f"no covered and allowed draft length at {len(empty)} batch sizes",
+            empty[:5],
+            "measure up to the maximum batch size, allow more lengths or capture more graphs",
+        )
+    return GoodputMap(lengths, goodput, usable)
+
+
+def _as_function(
+    expected_tokens: ExpectedTokens,
+) -> tuple[Callable[[int, int], float], int | None]:
+    """E as a function, and the longest draft length that it knows (None: any)."""
+    if callable(expected_tokens):
+        return expected_tokens, None
+    row = np.array(expected_tokens, dtype=np.float64)
+    if row.ndim != 1 or row.size == 0 or not np.all(np.isfinite(row)) or row[0] != 1.0:
+        raise CoreError(
+            "expected_tokens",
+            "float64[K+1] that starts with E(0) = 1",
+            row.tolist(),
+            "compute it with `expected_tokens`",
+        )
+    values: list[float] = row.tolist()
+    return (lambda _b, k: values[k]), row.size - 1
