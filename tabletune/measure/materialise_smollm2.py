@@ -10,6 +10,9 @@ generation config, and the tokenizer with its chat template. transformers can re
 file but not write it out again, so the tensors are taken over one by one here.
 """
 
+# pyright: reportMissingImports=false
+# (its imports are found in the engine environment, not in this one)
+
 import argparse
 import json
 import pathlib

@@ -121,7 +121,7 @@ def run_uv(
     Raises:
         UvMissing: uv is not installed. UvFailed: it ended with an error.
     """
-    command = [find_uv(), *map(os.fspath, arguments)]
+    command = [find_uv(), *(os.fspath(argument) for argument in arguments)]
     tail: collections.deque[str] = collections.deque(maxlen=tail_lines)
     process = subprocess.Popen(
         command,
@@ -148,25 +148,21 @@ def run_uv(
         raise UvFailed(shlex.join(command), exit_status, list(tail))
 
 
-def pip_configuration_files(environment: Mapping[str, str], home: pathlib.Path) -> list[pathlib.Path]:
+def pip_configuration_files(
+    environment: Mapping[str, str], home: pathlib.Path
+) -> list[pathlib.Path]:
     """Where pip looks for its configuration on Unix, least important first."""
     single = environment.get("PIP_CONFIG_FILE")
     if single == os.devnull:
         return []
-    folders = [
-        *(pathlib.Path(part) for part in reversed(_xdg_config_folders(environment))),
-    ]
-    files = [folder / "pip" / "pip.conf" for folder in folders]
+    shared = environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")
+    files = [pathlib.Path(part) / "pip" / "pip.conf" for part in reversed(shared) if part]
     config_home = environment.get("XDG_CONFIG_HOME")
     user = pathlib.Path(config_home) if config_home else home / ".config"
     files += [pathlib.Path("/etc/pip.conf"), home / ".pip" / "pip.conf", user / "pip" / "pip.conf"]
     if single:
         files.append(pathlib.Path(single))
     return files
-
-
-def _xdg_config_folders(environment: Mapping[str, str]) -> list[str]:
-    return [part for part in environment.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":") if part]
 
 
 def pip_find_links(

@@ -1,0 +1,187 @@
+"""Reads what a vLLM engine writes into its log: the phase of its start, and why it died."""
+
+import os
+import pathlib
+from typing import Final
+
+#: Text in a log line -> the phase that begins there, in words. Checked in this order.
+PHASES: Final[tuple[tuple[str, str], ...]] = (
+    ("Application startup complete", "serving"),
+    ("Starting vLLM server", "starting the server"),
+    ("Starting vLLM API server", "starting the server"),
+    ("Graph capturing finished", "finishing the start"),
+    ("Capturing CUDA graph", "capturing graphs"),
+    ("Capturing model for", "capturing graphs"),
+    ("Profiling CUDA graph memory", "sizing the graphs"),
+    ("KV cache size:", "preparing the KV cache"),
+    ("Available KV cache memory", "preparing the KV cache"),
+    ("Warming up done", "preparing the KV cache"),
+    ("Warming up model for the compilation", "compiling"),
+    ("Compile and warming up model", "compiling"),
+    ("Compiling a graph", "compiling"),
+    ("Dynamo bytecode transform time", "compiling"),
+    ("torch.compile takes", "compiling"),
+    ("Model loading took", "compiling"),
+    ("Loading drafter model", "loading the drafter's weights"),
+    ("Loading safetensors checkpoint shards", "loading weights"),
+    ("Loading weights took", "loading weights"),
+    ("Starting to load model", "loading weights"),
+    ("Initializing a V1 LLM engine", "starting the engine core"),
+    ("Resolved architecture", "reading the model's config"),
+)
+FIRST_PHASE: Final = "importing vLLM"
+
+#: Marks (all in lower case, all needed) -> what to do. The first that fits is given.
+HINTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
+    (
+        ("unrecognized arguments",),
+        "vLLM does not know an engine argument: compare the --engine-arg values with this "
+        "version's --help; arguments come and go between versions.",
+    ),
+    (
+        ("api_server.py: error:",),
+        "vLLM refused an engine argument: see the line 'error:' above and correct --engine-arg.",
+    ),
+    (
+        ("address already in use",),
+        "Another program took the port: choose another with --port, or leave it out to get a "
+        "free one.",
+    ),
+    (
+        ("same vocabulary size",),
+        "The drafter was made for another vocabulary: choose a drafter that belongs to this model.",
+    ),
+    (
+        ("no space left on device",),
+        "The disk is full: free some space (vLLM keeps compiled code in ~/.cache/vllm).",
+    ),
+    (
+        ("free memory on device", "desired gpu memory utilization"),
+        "Another process holds memory of this GPU: end it, or lower --gpu-memory-utilization.",
+    ),
+    (
+        ("no available memory for the cache blocks",),
+        "The weights leave no room for the KV cache: raise --gpu-memory-utilization (CPU: "
+        "VLLM_CPU_KVCACHE_SPACE, in GiB) or use more GPUs.",
+    ),
+    (
+        ("kv cache", "max seq len"),
+        "The KV cache is too small for one request of the full length: lower --max-model-len or "
+        "give it more memory (CPU: VLLM_CPU_KVCACHE_SPACE, in GiB).",
+    ),
+    (
+        ("out of memory",),
+        "Out of GPU memory: lower --gpu-memory-utilization, --max-num-seqs or --max-model-len, "
+        "or end other processes on this GPU.",
+    ),
+    (
+        ("cannot allocate memory",),
+        "Out of main memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or free some memory.",
+    ),
+    (
+        ("memoryerror",),
+        "Out of main memory: lower VLLM_CPU_KVCACHE_SPACE (GiB) or free some memory.",
+    ),
+    (
+        ("is not a valid model identifier",),
+        "The model was not found: give a folder that exists, or the id of a model that is in the "
+        "local Hugging Face cache (or can be downloaded).",
+    ),
+    (
+        ("repo id must",),
+        "The model was not found: the path given is no folder and cannot be a hub id.",
+    ),
+    (
+        ("invalid repository id or local directory",),
+        "The model was not found: give a folder with a config.json, or a hub id.",
+    ),
+    (
+        ("localentrynotfounderror",),
+        "The model is not in the local Hugging Face cache and the hub was not asked or not "
+        "reached: download it first.",
+    ),
+    (
+        ("no such file or directory", "config.json"),
+        "The model's folder has no config.json: check the path.",
+    ),
+    (
+        ("operator torchvision::nms does not exist",),
+        "torchvision does not match this torch: uninstall torchvision, torchaudio and torchcodec "
+        "from the engine environment, or make one with 'tabletune engine create'.",
+    ),
+    (
+        ("no module named",),
+        "A Python package is missing in the engine environment: make it again with 'tabletune "
+        "engine create', or install what the message names.",
+    ),
+    (
+        ("importerror",),
+        "A Python package of the engine environment does not load: make the environment again "
+        "with 'tabletune engine create'.",
+    ),
+    (
+        ("illegal memory access",),
+        "A CUDA kernel failed: with a draft-length table and vLLM's default graph mode this is a "
+        "known fault; use the graph mode FULL_DECODE_ONLY.",
+    ),
+)
+
+
+def phase_of(line: str) -> str | None:
+    """The phase that this log line begins, or None if it begins none."""
+    return next((phase for mark, phase in PHASES if mark in line), None)
+
+
+def hint_for(log_text: str, exit_status: int | None = None) -> str:
+    """What to do about an engine that died with this log, or "" if nothing is known."""
+    lower = log_text.lower()
+    for marks, hint in HINTS:
+        if all(mark in lower for mark in marks):
+            return hint
+    if exit_status == -9:
+        return (
+            "It was killed (SIGKILL), most often because main memory ran out: lower "
+            "VLLM_CPU_KVCACHE_SPACE (GiB) or --max-num-seqs, or free some memory."
+        )
+    return ""
+
+
+def read_tail(path: pathlib.Path, lines: int = 25, limit_bytes: int = 65536) -> list[str]:
+    """The last lines of a log file, without blank ones; [] if there is none to read."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - limit_bytes))
+            text = file.read().decode("utf-8", "replace")
+    except OSError:
+        return []
+    found = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
+    return [line for line in found if line][-lines:]
+
+
+class LogFollower:
+    """Reads a growing log piece by piece; keeps the last line and the present phase."""
+
+    def __init__(self, path: pathlib.Path, offset: int = 0) -> None:
+        self._path = path
+        self._offset = offset
+        self._rest = ""
+        self.phase = FIRST_PHASE
+        self.last_line = ""
+
+    def read(self) -> None:
+        """Take in what has been written since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                data = file.read(1 << 20)
+        except OSError:
+            return
+        self._offset += len(data)
+        # Progress bars end their lines with a carriage return.
+        text = (self._rest + data.decode("utf-8", "replace")).replace("\r", "\n")
+        *lines, self._rest = text.split("\n")
+        for line in lines:
+            if line.strip():
+                self.last_line = line.strip()
+                self.phase = phase_of(line) or self.phase
