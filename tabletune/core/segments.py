@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 
 import numpy as np
@@ -75,12 +76,15 @@ def to_path(segments: Sequence[Segment]) -> list[int]:
 
 
 def absorb_narrow(
-    segments: Sequence[Segment], loss: FloatArray, share: float
+    segments: Sequence[Segment],
+    loss: FloatArray,
+    share: float,
+    max_loss: float | None = None,
 ) -> tuple[list[Segment], list[Absorption], list[Segment]]:
     """Merge narrow segments into the neighbour that loses less there, from small b upwards.
 
     Returns the segments left, what was absorbed, and the narrow ones kept because no
-    neighbour's column is usable over the whole of them.
+    neighbour's column is usable over the whole of them or it would lose more than `max_loss`.
     """
     path = to_path(segments)
     absorbed: list[Absorption] = []
@@ -93,10 +97,14 @@ def absorb_narrow(
         segment = current[index]
         neighbours = current[max(index - 1, 0) : index] + current[index + 1 : index + 2]
         rows = loss[segment.first - 1 : segment.last]
-        column = min((s.column for s in neighbours), key=lambda c: float(rows[:, c].sum()))
+        column = min((s.column for s in neighbours), key=partial(_summed, rows))
         worst = float(rows[:, column].max())
-        if not np.isfinite(worst):
+        if not np.isfinite(worst) or (max_loss is not None and worst > max_loss):
             kept.append(segment)
             continue
         path[segment.first - 1 : segment.last] = [column] * len(rows)
         absorbed.append(Absorption(segment, column, worst))
+
+
+def _summed(rows: FloatArray, column: int) -> float:
+    return float(rows[:, column].sum())

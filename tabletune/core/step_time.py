@@ -9,7 +9,12 @@ from typing import Literal
 import numpy as np
 
 from tabletune.core.errors import CoreError
-from tabletune.core.quantiles import check_confidence, median_rank, student_halfwidth
+from tabletune.core.quantiles import (
+    check_confidence,
+    median_rank,
+    normal_halfwidth,
+    student_halfwidth,
+)
 from tabletune.core.words import ArrayLike, FloatArray
 
 StepKind = Literal["constant", "mixed"]
@@ -116,11 +121,13 @@ def _median_interval(values: FloatArray, confidence: float) -> tuple[float, floa
     ordered = np.sort(values)
     correlation = max(0.0, _lag1(np.minimum(values, _constant_fence(values))))
     # n (1-r)/(1+r): the number of independent samples that an AR(1) series is worth.
-    effective = max(1, round(values.size * (1 - correlation) / (1 + correlation)))
-    rank = median_rank(min(effective, values.size), confidence)
+    effective = values.size * (1 - correlation) / (1 + correlation)
+    rank = median_rank(values.size, confidence)
     if rank is None:
         return _student_interval(values, float(np.median(values)), confidence)
-    share = (rank - 1) / max(effective - 1, 1)
+    share = (rank - 1) / (values.size - 1)
+    if correlation > 0:
+        share = min(share, max(0.0, 0.5 - normal_halfwidth(confidence) / (2 * effective**0.5)))
     low, high = np.quantile(ordered, [share, 1 - share])
     return float(low), float(high)
 

@@ -39,6 +39,9 @@ class TableRange:
 class BuildOptions:
     """near_tie: the length in use is kept while it loses at most this share of goodput.
     narrow_share: ranges narrower than this share of their first batch size are merged.
+    max_merge_loss: a narrow range is kept where merging it would lose more than this share of
+        goodput at any of its batch sizes; None, as in the paper: merge at any price. The last
+        range is often narrow only because the table ends there.
     max_tpot_s: highest mean time per output token, T(b,K)/E(K).
     allowed: the lengths that may be used; None: all that were measured.
     forbidden_transitions: (K, K') that must not be neighbours in the table, in either order.
@@ -47,6 +50,7 @@ class BuildOptions:
 
     near_tie: float = 0.01
     narrow_share: float = 0.25
+    max_merge_loss: float | None = None
     max_tpot_s: float | None = None
     allowed: Collection[int] | None = None
     forbidden_transitions: Collection[tuple[int, int]] = ()
@@ -59,6 +63,8 @@ class BuildOptions:
             raise CoreError(
                 "narrow_share", "a share from 0 to 1", self.narrow_share, "0.25 is the paper's"
             )
+        if self.max_merge_loss is not None and not self.max_merge_loss >= 0:
+            raise CoreError("max_merge_loss", "a share >= 0", self.max_merge_loss, "0.02 is 2 %")
         if self.max_tpot_s is not None and not self.max_tpot_s > 0:
             raise CoreError("max_tpot_s", "seconds > 0", self.max_tpot_s, "None sets no limit")
 
@@ -130,7 +136,10 @@ def build_table(
     notes += tpot_notes
     loss = np.where(choosable, plane.loss(), np.inf)
     segments, absorbed, kept = absorb_narrow(
-        to_segments(follow_argmax(loss, options.near_tie)), loss, options.narrow_share
+        to_segments(follow_argmax(loss, options.near_tie)),
+        loss,
+        options.narrow_share,
+        options.max_merge_loss,
     )
     forbidden = forbidden_columns(plane.lengths, options.forbidden_transitions)
     if breaks(segments, forbidden):
@@ -146,7 +155,7 @@ def build_table(
         worst = float(loss[np.arange(max_batch_size), to_path(segments)].max())
         notes.append(f"forbidden transitions changed the table; it loses at most {worst:.1%}")
     notes += [
-        f"the range {s.first} to {s.last} is narrow, but neither neighbour's length may be used"
+        f"the range {s.first} to {s.last} is narrow, but could not or should not be merged"
         for s in kept
     ]
     lengths = plane.lengths

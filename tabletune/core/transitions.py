@@ -9,7 +9,7 @@ import numpy as np
 
 from tabletune.core.goodput_map import BoolArray
 from tabletune.core.segments import Segment
-from tabletune.core.words import FloatArray
+from tabletune.core.words import FloatArray, IntArray
 
 
 def forbidden_columns(lengths: Sequence[int], forbidden: Collection[tuple[int, int]]) -> BoolArray:
@@ -46,7 +46,7 @@ def cheapest_segments(
     zeros = np.zeros((1, columns))
     summed = np.concatenate([zeros, np.cumsum(finite, axis=0)])
     unusable = np.concatenate([zeros, np.cumsum(~np.isfinite(loss), axis=0)])
-    firsts = np.arange(1, size + 1)
+    firsts = np.arange(1, size + 1, dtype=np.float64)
     edge_cost = near_tie * np.maximum(1.0, share * firsts)
     narrow_cost = 2.0 * size + edge_cost.sum()  # more than any sum of the rest
 
@@ -59,9 +59,8 @@ def cheapest_segments(
     blocked = np.where(forbidden | np.eye(columns, dtype=np.bool_), np.inf, 0.0)
     for last in range(size):
         cost = entry[: last + 1] + (summed[last + 1] - summed[: last + 1])
-        cost += np.where(
-            last + 2 - firsts[: last + 1] < share * firsts[: last + 1], narrow_cost, 0
-        )[:, None]
+        narrow = last + 2 - firsts[: last + 1] < share * firsts[: last + 1]
+        cost[narrow] += narrow_cost
         cost[unusable[last + 1] > unusable[: last + 1]] = np.inf
         start[last] = np.argmin(cost, axis=0)
         best[last] = np.min(cost, axis=0)
@@ -72,7 +71,7 @@ def cheapest_segments(
     return _walk_back(best, start, came_from)
 
 
-def _walk_back(best: FloatArray, start: FloatArray, came_from: FloatArray) -> list[Segment] | None:
+def _walk_back(best: FloatArray, start: IntArray, came_from: IntArray) -> list[Segment] | None:
     last = best.shape[0] - 1
     column = int(np.argmin(best[last]))
     if not np.isfinite(best[last, column]):
