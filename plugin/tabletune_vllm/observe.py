@@ -1,0 +1,221 @@
+"""What is recorded of an engine step, from plain values that the seam hands over."""
+
+from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+from tabletune_vllm.ring import StepRing
+
+UNKNOWN_LENGTH = -1
+GRAPH_UNKNOWN, GRAPH_NONE, GRAPH_PIECEWISE, GRAPH_FULL = -1, 0, 1, 2
+_SUMS = (
+    "prefill_steps",
+    "scheduled_tokens",
+    "output_tokens",
+    "request_steps",
+    "drafted_requests",
+    "draft_tokens",
+    "verified_requests",
+    "invalid_requests",
+)
+
+
+@dataclass(slots=True)
+class Step:
+    """One engine step as the scheduler saw it.
+
+    scheduled: tokens per request; drafts: draft tokens to verify per request (requests
+    without a draft are absent); draft_length: K chosen in this step, drafted at its end and
+    verified in the next; new and resumed: requests that start or recompute; cached and
+    cached_outputs: the others, and the output tokens each had (or surely has in flight);
+    outputs: the new tokens per request.
+    """
+
+    time_s: float
+    scheduled: Mapping[str, int]
+    scheduled_tokens: int
+    drafts: Mapping[str, Sequence[int]]
+    draft_length: int
+    new: Sequence[str]
+    resumed: Set[str]
+    cached: Sequence[str]
+    cached_outputs: Sequence[int]
+    outputs: Iterable[Sequence[int]]
+    invalid_requests: int
+    preempted_requests: int
+    running_requests: int
+    waiting_requests: int
+    kv_cache_usage: float
+    graph_mode: int
+    padded_tokens: int
+
+
+class Observer:
+    """Turns steps into ring records and running totals.
+
+    `draft_counts` is filled by the seam between two steps: entry d·(K_max+1)+a counts the
+    requests whose d drafts were verified and whose first a were accepted. A request whose
+    drafts a grammar invalidated is not counted.
+    """
+
+    def __init__(self, ring: StepRing) -> None:
+        self.ring = ring
+        self.max_draft_length = ring.max_draft_length
+        self.width = ring.max_draft_length + 1
+        self.draft_counts = [0] * (self.width * self.width)
+        self.disturbed = False
+        self._zeros = [0] * self.width
+        self._idle = True
+        self._last_time_s = 0.0
+        self._last_scheduled: Mapping[str, int] = {}
+        self._last_length = UNKNOWN_LENGTH
+        self._empty_steps = 0
+        self._sums = dict.fromkeys(_SUMS, 0)
+        self._drafted = [0] * self.max_draft_length
+        self._accepted = [0] * self.max_draft_length
+        self._steps_by_length = [0] * self.width
+
+    def record(self, step: Step) -> None:
+        """Record a step after its outputs were processed; steps without requests only count.
+
+        Raises:
+            Exception: whatever an unforeseen value causes; the seam then turns off.
+        """
+        step_time_s = step.time_s - self._last_time_s
+        after_idle, disturbed = self._idle, self.disturbed
+        self._last_time_s = step.time_s
+        self._idle = step.running_requests == 0 and step.waiting_requests == 0
+        self.disturbed = False
+        batch_size = len(step.scheduled)
+        if batch_size == 0:
+            self._empty_steps += 1
+            return
+
+        lengths = list(map(len, step.drafts.values()))
+        drafted_requests = len(lengths)
+        if drafted_requests and lengths.count(lengths[0]) == drafted_requests:
+            shortest = longest = lengths[0]
+            draft_tokens = shortest * drafted_requests
+        elif drafted_requests:
+            shortest, longest, draft_tokens = min(lengths), max(lengths), sum(lengths)
+        else:
+            shortest = longest = draft_tokens = 0
+
+        prefills, prefill_tokens, length_verified = self._split(step, draft_tokens, longest)
+        decodes = batch_size - prefills
+        if drafted_requests < decodes:
+            shortest = 0
+        request_steps = decodes if length_verified > 0 else 0
+        verified, drafted, accepted = self._take_counts(shortest, longest)
+        output_tokens = sum(map(len, step.outputs))
+
+        self.ring.append(
+            step.time_s,
+            0.0 if self.ring.next == 0 else step_time_s,
+            step.kv_cache_usage,
+            batch_size,
+            step.draft_length,
+            length_verified,
+            step.scheduled_tokens,
+            prefills,
+            prefill_tokens,
+            request_steps,
+            drafted_requests,
+            draft_tokens,
+            shortest,
+            longest,
+            verified,
+            step.invalid_requests,
+            output_tokens,
+            step.running_requests,
+            step.waiting_requests,
+            step.preempted_requests,
+            step.graph_mode,
+            step.padded_tokens,
+            after_idle,
+            disturbed,
+            *drafted,
+            *accepted,
+        )
+        self._last_scheduled = step.scheduled
+        self._last_length = step.draft_length
+
+        sums = self._sums
+        sums["prefill_steps"] += prefills > 0
+        sums["scheduled_tokens"] += step.scheduled_tokens
+        sums["output_tokens"] += output_tokens
+        sums["request_steps"] += request_steps
+        # Only steps of a known K, so that drafted over request steps is the proposal rate.
+        if request_steps:
+            sums["drafted_requests"] += drafted_requests
+        sums["draft_tokens"] += draft_tokens
+        sums["verified_requests"] += verified
+        sums["invalid_requests"] += step.invalid_requests
+        self._steps_by_length[step.draft_length] += 1
+        for position in range(longest):
+            self._drafted[position] += drafted[position]
+            self._accepted[position] += accepted[position]
+
+    def totals(self) -> dict[str, object]:
+        """Counters since start; steps counts the ring's records, empty steps apart."""
+        return {
+            "steps": self.ring.next,
+            "empty_steps": self._empty_steps,
+            **self._sums,
+            "steps_by_draft_length": list(self._steps_by_length),
+            "drafted_through": list(self._drafted),
+            "accepted_through": list(self._accepted),
+        }
+
+    def _split(self, step: Step, draft_tokens: int, longest: int) -> tuple[int, int, int]:
+        """Prefill requests, their tokens, and the K in force for the decode requests.
+
+        A decode request has all its tokens but its drafts and one computed. Its drafts were
+        made at the end of the last step that scheduled it, so K is known exactly when every
+        decode request was in the step before this one; otherwise it is UNKNOWN_LENGTH.
+        """
+        scheduled, last = step.scheduled, self._last_scheduled
+        if (
+            not step.new
+            and not step.resumed
+            and step.scheduled_tokens == len(scheduled) + draft_tokens
+            and not step.cached_outputs.count(0)
+        ):
+            prefills = prefill_tokens = 0
+            known = scheduled.keys() <= last.keys()
+        else:
+            starting = {*step.new, *step.resumed}
+            starting.update(
+                request
+                for request, outputs in zip(step.cached, step.cached_outputs, strict=True)
+                if outputs == 0
+            )
+            prefills = prefill_tokens = 0
+            known = True
+            for request, tokens in scheduled.items():
+                if request in starting or tokens > 1 + len(step.drafts.get(request, ())):
+                    prefills += 1
+                    prefill_tokens += tokens
+                elif request not in last:
+                    known = False
+        if not known or prefills == len(scheduled) or longest > self._last_length:
+            return prefills, prefill_tokens, UNKNOWN_LENGTH
+        return prefills, prefill_tokens, self._last_length
+
+    def _take_counts(self, shortest: int, longest: int) -> tuple[int, list[int], list[int]]:
+        """Empty draft_counts into requests verified, drafted and accepted through i."""
+        drafted, accepted = [0] * self.max_draft_length, [0] * self.max_draft_length
+        verified = 0
+        for length in range(max(shortest, 1), longest + 1):
+            start = length * self.width
+            row = self.draft_counts[start : start + self.width]
+            requests = sum(row)
+            if not requests:
+                continue
+            self.draft_counts[start : start + self.width] = self._zeros
+            verified += requests
+            through = 0
+            for position in range(length - 1, -1, -1):
+                through += row[position + 1]
+                drafted[position] += requests
+                accepted[position] += through
+        return verified, drafted, accepted

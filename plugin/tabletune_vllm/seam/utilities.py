@@ -1,0 +1,78 @@
+"""The tabletune_* methods of vLLM's engine core, which utility calls reach by name.
+
+vLLM runs them on the engine core's thread between two steps (vllm/v1/engine/core.py,
+_handle_client_request). Their replies are msgpack: plain dicts, lists, text, numbers, bytes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from tabletune_vllm import __version__
+from tabletune_vllm.errors import InactiveError, PluginError
+from tabletune_vllm.logs import warn_once
+from tabletune_vllm.runtime import Runtime
+from tabletune_vllm.seam.graphs import read_graphs
+from tabletune_vllm.seam.hooks import MARK
+
+
+def add_utilities(engine_core_class: Any, version: str, problem: str | None) -> None:
+    """Add the tabletune_* methods that vLLM's utility calls reach; they never raise."""
+    graphs: dict[str, object] = {}
+
+    def runtime_of(core: Any) -> Runtime:
+        found = core.scheduler.__dict__.get(MARK, problem or "no scheduler was hooked")
+        if isinstance(found, Runtime):
+            return found
+        raise InactiveError("an active plugin", str(found), "see the engine's log")
+
+    def guarded(action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except PluginError as error:
+            return error.as_reply()
+        except Exception as error:
+            found = repr(error)
+            warn_once(f"TableTune: an endpoint's call failed in the engine core: {found}")
+            return InactiveError("the call to work", found, "see the log").as_reply()
+
+    def tabletune_status(self: Any) -> Any:
+        def status() -> dict[str, object]:
+            try:
+                runtime = runtime_of(self)
+            except InactiveError as error:
+                base = {"plugin_version": __version__, "vllm_version": version}
+                return {**base, "active": False, "reason": error.found}
+            summary = {key: value for key, value in all_graphs(self).items() if key != "coverage"}
+            summary.pop("graphs", None)
+            return {**runtime.status(), "captured_graphs": summary}
+
+        return guarded(status)
+
+    def all_graphs(self: Any) -> dict[str, object]:
+        # Captured once, at boot: read once, so that a status stays cheap for the engine.
+        if not graphs:
+            runtime = runtime_of(self)
+            lengths = sorted({0, *runtime.boot_lengths, runtime.facts.max_draft_length})
+            graphs.update(read_graphs(self.model_executor, lengths, runtime.facts.max_num_seqs))
+        return graphs
+
+    def tabletune_graphs(self: Any) -> Any:
+        return guarded(lambda: all_graphs(self))
+
+    def tabletune_steps(self: Any, since: int, limit: int) -> Any:
+        return guarded(lambda: runtime_of(self).steps(since, limit))
+
+    def tabletune_pin(self: Any, body: dict[str, object]) -> Any:
+        return guarded(lambda: runtime_of(self).pin(body))
+
+    def tabletune_table(self: Any, body: dict[str, object]) -> Any:
+        return guarded(lambda: runtime_of(self).swap_table(body))
+
+    for function in (
+        tabletune_status,
+        tabletune_graphs,
+        tabletune_steps,
+        tabletune_pin,
+        tabletune_table,
+    ):
+        setattr(engine_core_class, function.__name__, function)
