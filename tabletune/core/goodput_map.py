@@ -72,7 +72,7 @@ def goodput_map(
     """
     if max_batch_size < 1:
         raise CoreError("max_batch_size", "at least 1", max_batch_size, "pass max_num_seqs")
-    tokens_at, longest = _as_function(expected_tokens)
+    tokens_at, longest = tokens_function(expected_tokens)
     lengths = tuple(k for k in surface.draft_lengths if longest is None or k <= longest)
     goodput = np.zeros((max_batch_size, len(lengths)))
     usable = np.zeros(goodput.shape, dtype=np.bool_)
@@ -95,7 +95,7 @@ def goodput_map(
     return GoodputMap(lengths, goodput, usable)
 
 
-def _as_function(
+def tokens_function(
     expected_tokens: ExpectedTokens,
 ) -> tuple[Callable[[int, int], float], int | None]:
     """E as a function, and the longest draft length that it knows (None: any)."""

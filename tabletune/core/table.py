@@ -208,7 +208,7 @@ def _apply_tpot(
     if max_tpot_s is None:
         return plane.usable, None, []
     within = plane.within_tpot(max_tpot_s)
-    met = within.any(axis=1)
+    met: BoolArray = np.logical_or.reduce(within, axis=1)
     choosable = np.where(met[:, None], within, plane.usable)
     holds_to = int(np.argmin(met)) if not met.all() else plane.max_batch_size
     notes = [
