@@ -31,38 +31,19 @@ class Graph:
 
 
 class GraphManager:
-    """The graphs captured for one model, and the choice among them.
+    """The graphs captured for one model, and the choice among them."""
 
-    `query_lengths`: tokens per request of the decode steps to capture; `decode_query_length`:
-    the longest tokens per request that the model is configured for.
-    """
-
-    def __init__(
-        self,
-        mode: GraphMode,
-        capture_sizes: Iterable[int],
-        max_num_seqs: int,
-        query_lengths: Iterable[int],
-        decode_query_length: int,
-    ) -> None:
-        sizes = sorted(capture_sizes)
-        full: list[Graph] = []
-        piecewise: list[Graph] = []
-        if mode in ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"):
-            full = _decode_graphs(sizes, max_num_seqs, sorted(query_lengths), decode_query_length)
-        if mode == "FULL":
-            full = [Graph("FULL", size, min(size, max_num_seqs)) for size in sizes]
-        if mode in ("PIECEWISE", "FULL_AND_PIECEWISE"):
-            piecewise = [Graph("PIECEWISE", size) for size in sizes]
-        self.full_graphs = tuple(sorted(full, key=lambda g: g.num_tokens, reverse=True))
-        self.piecewise_graphs = tuple(sorted(piecewise, key=lambda g: g.num_tokens, reverse=True))
+    def __init__(self, graphs: Iterable[Graph]) -> None:
+        captured = sorted(set(graphs), key=_largest_first)
+        self.full_graphs = tuple(g for g in captured if g.mode == "FULL")
+        self.piecewise_graphs = tuple(g for g in captured if g.mode == "PIECEWISE")
         self._candidates: dict[int, list[Graph]] = {}
-        for graphs in (self.full_graphs, self.piecewise_graphs):
-            self._add_candidates(graphs)
+        for same_kind in (self.full_graphs, self.piecewise_graphs):
+            self._add_candidates(same_kind)
 
     @property
     def graphs(self) -> tuple[Graph, ...]:
-        """All graphs, in the order of capture within each kind (largest first)."""
+        """All graphs: PIECEWISE, then FULL, each largest first, as they are captured."""
         return self.piecewise_graphs + self.full_graphs
 
     def _add_candidates(self, graphs: tuple[Graph, ...]) -> None:
@@ -95,19 +76,46 @@ class GraphManager:
         return None
 
 
+def captured_graphs(
+    mode: GraphMode,
+    capture_sizes: Iterable[int],
+    max_num_seqs: int,
+    query_lengths: Iterable[int],
+    decode_query_length: int,
+) -> list[Graph]:
+    """The graphs that vLLM captures for one model.
+
+    `capture_sizes` are tokens; `query_lengths` are the tokens per request of the decode steps to
+    capture; `decode_query_length` is the longest that the model is configured for.
+
+    >>> [(g.num_tokens, g.num_reqs) for g in captured_graphs("FULL_DECODE_ONLY", [4], 8, [1, 2], 2)]
+    [(4, 4), (4, 2)]
+    """
+    sizes = sorted(set(capture_sizes))
+    graphs: list[Graph] = []
+    if mode in ("PIECEWISE", "FULL_AND_PIECEWISE"):
+        graphs += [Graph("PIECEWISE", size) for size in sizes]
+    if mode == "FULL":
+        graphs += [Graph("FULL", size, min(size, max_num_seqs)) for size in sizes]
+    if mode in ("FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"):
+        limit = min(max_num_seqs * decode_query_length, sizes[-1]) if sizes else 0
+        graphs += _decode_graphs(sizes, max_num_seqs, sorted(set(query_lengths)), limit)
+    return graphs
+
+
 def _decode_graphs(
-    sizes: list[int], max_num_seqs: int, query_lengths: list[int], decode_query_length: int
+    sizes: list[int], max_num_seqs: int, query_lengths: list[int], max_tokens: int
 ) -> list[Graph]:
     """FULL graphs of uniform decode steps: each size rounded up to each query length."""
     graphs: dict[Graph, None] = {}
-    largest = sizes[-1] if sizes else 0
     for size in sizes:
         for query_length in query_lengths:
             num_reqs = -(-size // query_length)
             num_tokens = num_reqs * query_length
-            if num_tokens > min(max_num_seqs * decode_query_length, largest):
-                continue
-            if num_reqs > max_num_seqs:
-                continue
-            graphs[Graph("FULL", num_tokens, num_reqs, query_length)] = None
+            if num_tokens <= max_tokens and num_reqs <= max_num_seqs:
+                graphs[Graph("FULL", num_tokens, num_reqs, query_length)] = None
     return list(graphs)
+
+
+def _largest_first(graph: Graph) -> tuple[int, int]:
+    return -graph.num_tokens, graph.uniform_token_count or 0

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tabletune.core.capture_graphs import Graph, GraphManager
+from tabletune.core.capture_graphs import Graph, GraphManager, captured_graphs
 from tabletune.core.capture_settings import GraphMode, GraphSettings
 
 _PARALLEL_METHODS = ("dflash", "dspark")
@@ -118,14 +118,24 @@ def predict_graphs(settings: GraphSettings) -> GraphPrediction:
 
     b runs from 1 to `max_num_seqs`, K over the table's lengths.
     """
-    manager = _manager(settings, settings.effective_mode)
+    target = _manager(settings, settings.effective_mode)
     first, rest = _draft_managers(settings)
-    prediction = {
-        (b, k): _step(settings, manager, first, rest, b, k)
+    return predict_from_managers(settings, target, first, rest)
+
+
+def predict_from_managers(
+    settings: GraphSettings,
+    target: GraphManager,
+    draft_first: GraphManager | None,
+    draft_rest: GraphManager | None,
+) -> GraphPrediction:
+    """The graph of every (b, K), given the graphs that the engine captured."""
+    steps = {
+        (b, k): _step(settings, target, (draft_first, draft_rest), b, k)
         for k in sorted(set(settings.lengths))
         for b in range(1, settings.max_num_seqs + 1)
     }
-    return GraphPrediction(settings, prediction, manager, first, rest)
+    return GraphPrediction(settings, steps, target, draft_first, draft_rest)
 
 
 def _manager(
@@ -135,11 +145,13 @@ def _manager(
     decode_query_length: int | None = None,
 ) -> GraphManager:
     return GraphManager(
-        mode if settings.captures_graphs else "NONE",
-        settings.effective_sizes,
-        settings.max_num_seqs,
-        settings.query_lengths if query_lengths is None else query_lengths,
-        decode_query_length or settings.max_draft_length + 1,
+        captured_graphs(
+            mode if settings.captures_graphs else "NONE",
+            settings.effective_sizes,
+            settings.max_num_seqs,
+            settings.query_lengths if query_lengths is None else query_lengths,
+            decode_query_length or settings.max_draft_length + 1,
+        )
     )
 
 
@@ -174,11 +186,11 @@ def _parallel_width(settings: GraphSettings) -> int:
 def _step(
     settings: GraphSettings,
     target: GraphManager,
-    first: GraphManager | None,
-    rest: GraphManager | None,
+    drafter: tuple[GraphManager | None, GraphManager | None],
     batch_size: int,
     draft_length: int,
 ) -> StepGraphs:
+    first, rest = drafter
     b, k, q = batch_size, draft_length, draft_length + 1
     graph = target.dispatch(b, b * q, q)
     padded_tokens = graph.num_tokens if graph else b * q
