@@ -1,11 +1,14 @@
 """The acceptance prior: survival counts on sample prompts."""
 
 import itertools
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from tabletune.records.base import Facts, Record
+
+#: A batch size as a key of a JSON object.
+BatchSizeKey = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}$")]
 
 
 class PositionCounts(Facts):
@@ -53,6 +56,16 @@ class AcceptancePrior(Record):
     prompts_hash: str
     counts: PositionCounts
     by_group: dict[str, PositionCounts] = Field(default_factory=dict)
-    by_batch_size: dict[str, PositionCounts] = Field(default_factory=dict)
+    by_batch_size: dict[BatchSizeKey, PositionCounts] = Field(default_factory=dict)
     wall_time_s: float = Field(ge=0)
     measured_at: str
+
+    @model_validator(mode="after")
+    def _positions_fit_the_draft(self) -> "AcceptancePrior":
+        for counts in (self.counts, *self.by_group.values(), *self.by_batch_size.values()):
+            positions = len(counts.drafted_through)
+            if positions > self.draft_length:
+                raise ValueError(
+                    f"counts of {positions} positions from drafts of {self.draft_length}"
+                )
+        return self

@@ -8,6 +8,7 @@ nothing, and names its format version. Three things that are easily mixed up are
 
 import hashlib
 import json
+import reprlib
 from collections.abc import Callable
 from typing import Any, ClassVar, Self, cast
 
@@ -16,6 +17,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 #: Larger input is refused before it is parsed. A profile with raw step times is the largest
 #: record: 5 lengths × 40 batch sizes × 400 samples × about 12 bytes is 1 MB.
 MAX_RECORD_BYTES = 16 * 2**20
+
+#: The largest batch size and draft length that a record may name. vLLM's own defaults are a
+#: hundredth of it; without a bound a table of a few bytes could ask for any amount of memory.
+MAX_BATCH_SIZE = 65_536
+MAX_DRAFT_LENGTH = 1_024
+
+HASH_PATTERN = r"^[0-9a-f]{64}$"
+HASH_OR_EMPTY_PATTERN = r"^([0-9a-f]{64})?$"
 
 Migration = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -70,8 +79,10 @@ def parse_strict_json(data: bytes, kind: str, max_bytes: int = MAX_RECORD_BYTES)
 class Facts(BaseModel):
     """A frozen, strict part of a record."""
 
+    # ser_json_inf_nan: a NaN that got in past validation (model_copy) must fail at writing,
+    # not turn into null.
     model_config = ConfigDict(
-        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="strings"
+        frozen=True, strict=True, extra="forbid", allow_inf_nan=False, ser_json_inf_nan="constants"
     )
 
 
@@ -84,13 +95,28 @@ class Record(Facts):
     MIGRATIONS: ClassVar[dict[int, Migration]] = {}
 
     def to_json(self) -> bytes:
-        """Canonical JSON: keys sorted, no spaces, UTF-8, with `kind` and `format_version`."""
-        fields = self.model_dump(mode="json")
-        fields |= {"kind": self.KIND, "format_version": self.FORMAT_VERSION}
-        text = json.dumps(
-            fields, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
-        )
-        return text.encode("utf-8")
+        """Canonical JSON: keys sorted, no spaces, UTF-8, with `kind` and `format_version`.
+
+        Raises:
+            RecordError: it is larger than any reader accepts, or holds a value that JSON
+                cannot (possible only past validation, through `model_copy`).
+        """
+        try:
+            fields = self.model_dump(mode="json")
+            fields |= {"kind": self.KIND, "format_version": self.FORMAT_VERSION}
+            text = json.dumps(
+                fields, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False
+            )
+            data = text.encode("utf-8")
+        except ValueError as error:  # also UnicodeEncodeError and pydantic's serialisation errors
+            raise RecordError(self.KIND, f"it cannot be written as JSON ({error})") from error
+        if len(data) > MAX_RECORD_BYTES:
+            raise RecordError(
+                self.KIND,
+                f"it would have {len(data)} bytes, more than the {MAX_RECORD_BYTES} that are read",
+                "keep fewer samples in it",
+            )
+        return data
 
     @property
     def content_hash(self) -> str:
@@ -121,24 +147,38 @@ class Record(Facts):
                 f"its format_version {version} is newer than {cls.FORMAT_VERSION}",
                 "upgrade tabletune to read it",
             )
+        found = cls._lifted(found, version)
+        try:
+            # Through JSON again, so that strict mode reads arrays as tuples but coerces nothing.
+            # allow_nan: a number such as 1e999 is read as infinity; it must get as far as the
+            # validation, whose message names the field.
+            return cls.model_validate_json(json.dumps(found))
+        except ValidationError as error:
+            raise RecordError(cls.KIND, _first_problems(error)) from error
+        except RecursionError as error:
+            raise RecordError(cls.KIND, "it is nested too deeply") from error
+
+    @classmethod
+    def _lifted(cls, fields: dict[str, Any], version: int) -> dict[str, Any]:
+        """The fields of format `version` as those of the current one."""
         while version < cls.FORMAT_VERSION:
             migrate = cls.MIGRATIONS.get(version)
             if migrate is None:
                 raise RecordError(cls.KIND, f"no way to read its format_version {version}")
-            found = migrate(found)
+            try:
+                fields = migrate(fields)
+            except (LookupError, TypeError, ValueError, AttributeError) as error:
+                reason = f"it is no valid format_version {version} ({error!r})"
+                raise RecordError(cls.KIND, reason) from error
             version += 1
-        try:
-            # Through JSON again, so that strict mode reads arrays as tuples but coerces nothing.
-            return cls.model_validate_json(json.dumps(found, allow_nan=False))
-        except ValidationError as error:
-            raise RecordError(cls.KIND, _first_problems(error)) from error
+        return fields
 
 
 def _first_problems(error: ValidationError, most: int = 3) -> str:
     """The first problems as `field: found VALUE, MESSAGE`."""
     problems = [
-        f"{'.'.join(str(part) for part in item['loc']) or 'record'}: "
-        f"{item['msg']} (found {_short(item.get('input'))})"
+        f"{'.'.join(str(part) for part in item['loc']) or 'record'}: {item['msg']}"
+        + ("" if item["type"] == "missing" else f" (found {_short(item.get('input'))})")
         for item in error.errors(include_url=False)[:most]
     ]
     more = error.error_count() - most
@@ -146,5 +186,5 @@ def _first_problems(error: ValidationError, most: int = 3) -> str:
 
 
 def _short(value: object, most: int = 60) -> str:
-    text = repr(value)
+    text = reprlib.repr(value)  # bounded in depth and size, whatever was sent
     return text if len(text) <= most else text[:most] + "…"

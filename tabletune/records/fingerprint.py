@@ -3,6 +3,8 @@
 from collections.abc import Iterator
 from typing import ClassVar, Literal
 
+from pydantic import Field
+
 from tabletune.records.base import Facts, Record
 
 
@@ -15,9 +17,9 @@ class DeviceFacts(Facts):
 
     platform: Literal["cuda", "cpu"]
     name: str
-    count: int
+    count: int = Field(ge=1)
     capability: str
-    memory_bytes: int
+    memory_bytes: int = Field(ge=0)
     driver: str
 
 
@@ -42,11 +44,14 @@ class ModelFacts(Facts):
     label: str
     content: str
     architecture: str
-    vocabulary_size: int
+    vocabulary_size: int = Field(ge=0)
 
 
 class Fingerprint(Record):
     """The facts that a profile is valid for.
+
+    Other records name a fingerprint by its `identity`, so that a model that moved to another
+    folder keeps its profiles.
 
     `settings` holds, as text, the engine settings that change step time (dtype,
     max_num_seqs, max_model_len, tensor parallel size, quantisation, graph mode, …), sorted
@@ -77,6 +82,13 @@ class Fingerprint(Record):
     def matches(self, other: "Fingerprint") -> bool:
         """Whether a profile for `other` holds for this one."""
         return self.identity == other.identity
+
+    def same_models(self, other: "Fingerprint") -> bool:
+        """Whether model, drafter and method agree: the same deployment, perhaps upgraded."""
+        upgraded = other.model_copy(
+            update={"device": self.device, "engine": self.engine, "settings": self.settings}
+        )
+        return self.matches(upgraded)
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """In words, what `other` has differently; empty when they match."""

@@ -29,6 +29,10 @@ class Cell(Facts):
     def _measured_has_samples(self) -> "Cell":
         if self.status == "measured" and not self.samples_s:
             raise ValueError(f"cell b={self.batch_size} K={self.draft_length} has no samples")
+        if self.status != "measured" and not self.problem:
+            raise ValueError(
+                f"cell b={self.batch_size} K={self.draft_length} is {self.status} without a problem"
+            )
         return self
 
 

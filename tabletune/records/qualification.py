@@ -2,7 +2,7 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tabletune.records.base import Facts, Record
 from tabletune.records.plan import Envelope
@@ -14,12 +14,20 @@ class Check(Facts):
     """One thing tried: a length at a batch size, a switch, a shrinking batch, a prefill join."""
 
     name: str
-    batch_size: int
-    draft_length: int
-    previous_length: int | None = None
+    batch_size: int = Field(ge=1)
+    draft_length: int = Field(ge=0)
+    previous_length: int | None = Field(default=None, ge=0)
     passed: bool
     fault: FaultKind | None = None
     evidence: str = ""
+
+    @model_validator(mode="after")
+    def _failure_is_explained(self) -> "Check":
+        if self.passed and self.fault is not None:
+            raise ValueError(f"check {self.name!r} passed and yet has the fault {self.fault!r}")
+        if not self.passed and self.fault is None and not self.evidence:
+            raise ValueError(f"check {self.name!r} failed without a fault or evidence")
+        return self
 
 
 class Attempt(Facts):

@@ -5,7 +5,13 @@ from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from tabletune.records.base import Facts, Record
+from tabletune.records.base import (
+    HASH_OR_EMPTY_PATTERN,
+    MAX_BATCH_SIZE,
+    MAX_DRAFT_LENGTH,
+    Facts,
+    Record,
+)
 from tabletune.records.plan import CapturePlan, Envelope
 
 
@@ -19,7 +25,7 @@ class Range(Facts):
     first: int = Field(ge=1)
     last: int = Field(ge=1)
     draft_length: int = Field(ge=0)
-    predicted_goodput_tok_s: float | None = None
+    predicted_goodput_tok_s: float | None = Field(default=None, ge=0)
 
 
 class Table(Record):
@@ -30,8 +36,8 @@ class Table(Record):
 
     KIND: ClassVar[str] = "table"
 
-    max_num_seqs: int = Field(ge=1)
-    max_draft_length: int = Field(ge=1)
+    max_num_seqs: int = Field(ge=1, le=MAX_BATCH_SIZE)
+    max_draft_length: int = Field(ge=1, le=MAX_DRAFT_LENGTH)
     ranges: tuple[Range, ...] = Field(min_length=1)
     notes: tuple[str, ...] = ()
 
@@ -102,10 +108,10 @@ def table_from_dense(lookup: list[int], max_draft_length: int) -> Table:
 class Parents(Facts):
     """The content hashes of what a table version came from; empty where there is none."""
 
-    profile: str = ""
-    acceptance_prior: str = ""
-    qualification: str = ""
-    previous_version: str = ""
+    profile: str = Field(default="", pattern=HASH_OR_EMPTY_PATTERN)
+    acceptance_prior: str = Field(default="", pattern=HASH_OR_EMPTY_PATTERN)
+    qualification: str = Field(default="", pattern=HASH_OR_EMPTY_PATTERN)
+    previous_version: str = Field(default="", pattern=HASH_OR_EMPTY_PATTERN)
 
 
 class TableVersion(Record):
@@ -123,7 +129,7 @@ class TableVersion(Record):
     fingerprint: str
     parents: Parents
     objective: Literal["throughput", "throughput_under_tpot_limit"] = "throughput"
-    max_tpot_s: float | None = None
+    max_tpot_s: float | None = Field(default=None, gt=0)
     created_at: str
     created_by: str = "tabletune"
 
@@ -133,6 +139,11 @@ class TableVersion(Record):
             raise ValueError(
                 f"the table covers {self.table.max_num_seqs} requests, its plan "
                 f"{self.plan.max_num_seqs}"
+            )
+        if self.table.max_draft_length != self.plan.max_draft_length:
+            raise ValueError(
+                f"the table's maximum draft length is {self.table.max_draft_length}, its plan's "
+                f"{self.plan.max_draft_length}"
             )
         missing = set(self.table.lengths) - set(self.plan.lengths)
         if missing:
@@ -147,4 +158,13 @@ class TableVersion(Record):
         for left, right in itertools.pairwise(lengths):
             if (left, right) in forbidden or (right, left) in forbidden:
                 raise ValueError(f"the transition between {left} and {right} is forbidden")
+        return self
+
+    @model_validator(mode="after")
+    def _objective_is_complete(self) -> "TableVersion":
+        if (self.objective == "throughput_under_tpot_limit") != (self.max_tpot_s is not None):
+            raise ValueError(
+                f"objective {self.objective!r} with max_tpot_s {self.max_tpot_s!r}: the limit "
+                "belongs to throughput_under_tpot_limit, which needs it"
+            )
         return self

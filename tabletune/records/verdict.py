@@ -1,8 +1,8 @@
 """The verdict of a validation: measured throughput ratios and whether they pass."""
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from tabletune.records.base import Facts, Record
 
@@ -12,7 +12,7 @@ class Measured(Facts):
 
     policy: str
     concurrency: int = Field(ge=1)
-    windows_tok_s: tuple[float, ...]
+    windows_tok_s: tuple[Annotated[float, Field(ge=0)], ...]
     engine: Literal["measured", "stock", "no_speculation"] = "measured"
 
 
@@ -24,6 +24,12 @@ class Ratio(Facts):
     ratio: float = Field(ge=0)
     low: float = Field(ge=0)
     high: float = Field(ge=0)
+
+    @model_validator(mode="after")
+    def _interval_is_one(self) -> "Ratio":
+        if self.low > self.high:
+            raise ValueError(f"the interval {self.low} … {self.high} is upside down")
+        return self
 
 
 class Margins(Facts):
@@ -63,3 +69,11 @@ class Verdict(Record):
     stock: StockCheck | None
     wall_time_s: float = Field(ge=0)
     validated_at: str
+
+    @model_validator(mode="after")
+    def _outcome_follows(self) -> "Verdict":
+        if self.passed and self.stock is not None and not self.stock.passed:
+            raise ValueError("the verdict passes although the stock engine did not follow")
+        if not self.passed and not self.reasons:
+            raise ValueError("the verdict fails without a reason")
+        return self

@@ -8,13 +8,22 @@ of that; what is read is refused where vLLM would accept silently, and explained
 legal but surprising.
 """
 
+import reprlib
 from dataclasses import dataclass
 from typing import cast
 
-from tabletune.records.base import RecordError
+from tabletune.records.base import (
+    MAX_BATCH_SIZE,
+    MAX_DRAFT_LENGTH,
+    RecordError,
+    parse_strict_json,
+)
 from tabletune.records.table import Table, table_from_dense
 
 KIND = "vLLM draft-length table"
+#: The names in vLLM's speculative config.
+MAXIMUM = "num_speculative_tokens"
+SETTING = "num_speculative_tokens_per_batch_size"
 
 
 @dataclass(frozen=True)
@@ -40,8 +49,10 @@ def from_vllm(value: object, max_num_seqs: int, max_draft_length: int) -> Parsed
 
     Raises:
         RecordError: with the entry's number and what was found, where vLLM would coerce,
-            sort, clamp or crash.
+            sort, clamp or crash; or the two limits are not positive integers.
     """
+    _check_limit("max_num_seqs", max_num_seqs, MAX_BATCH_SIZE)
+    _check_limit("num_speculative_tokens", max_draft_length, MAX_DRAFT_LENGTH)
     entries = _triples(value)
     surprises: list[str] = []
     lookup = [0] * (max_num_seqs + 1)
@@ -67,6 +78,8 @@ def from_vllm(value: object, max_num_seqs: int, max_draft_length: int) -> Parsed
         else:
             end = min(last, max_num_seqs)
             lookup[first : end + 1] = [length] * (end - first + 1)
+            if last > max_num_seqs:
+                surprises.append(f"range {first}–{last} ends at max_num_seqs {max_num_seqs}")
         next_free, previous_length = last + 1, length
     if next_free <= max_num_seqs and previous_length is not None:
         surprises.append(
@@ -74,6 +87,46 @@ def from_vllm(value: object, max_num_seqs: int, max_draft_length: int) -> Parsed
         )
         lookup[next_free:] = [previous_length] * (max_num_seqs - next_free + 1)
     return ParsedTable(table_from_dense(lookup, max_draft_length), tuple(surprises))
+
+
+def from_vllm_json(data: bytes, max_num_seqs: int, max_draft_length: int) -> ParsedTable:
+    """Read vLLM's format from JSON text; NaN and what is not strict JSON are refused too.
+
+    Raises:
+        RecordError: as `from_vllm`, or the text is not strict JSON.
+    """
+    return from_vllm(parse_strict_json(data, KIND), max_num_seqs, max_draft_length)
+
+
+def from_speculative_config(config: object, max_num_seqs: int) -> ParsedTable | None:
+    """Read the table out of an engine's ``--speculative-config``, None where it has none.
+
+    Raises:
+        RecordError: as `from_vllm`; `config` is not an object; ``num_speculative_tokens`` is
+            not an integer; or the lengths depend on something besides the batch size, which
+            this version cannot represent.
+    """
+    if not isinstance(config, dict):
+        raise RecordError(KIND, f"expected a speculative config object, found {_short(config)}")
+    settings = cast(dict[object, object], config)
+    for name in settings:
+        if str(name).startswith(f"{MAXIMUM}_per_") and name != SETTING:
+            raise RecordError(
+                KIND,
+                f"the speculative config has {name!r}, and tables here go by batch size alone",
+                f"remove {name!r}, or leave this engine to vLLM",
+            )
+    if settings.get(SETTING) is None:
+        return None
+    maximum = settings.get(MAXIMUM)
+    if type(maximum) is not int:
+        raise RecordError(KIND, f"{MAXIMUM} must be an integer, found {_short(maximum)}")
+    return from_vllm(settings[SETTING], max_num_seqs, maximum)
+
+
+def _check_limit(name: str, value: int, most: int) -> None:
+    if type(value) is not int or not 1 <= value <= most:
+        raise RecordError(KIND, f"{name} must be an integer from 1 to {most}, found {value!r}")
 
 
 def _triples(value: object) -> list[tuple[int, int, int]]:
@@ -88,9 +141,10 @@ def _triples(value: object) -> list[tuple[int, int, int]]:
 
 
 def _triple(number: int, entry: object) -> tuple[int, int, int]:
-    items = cast(list[object], list(entry)) if isinstance(entry, list | tuple) else []  # pyright: ignore[reportUnknownArgumentType]
+    items = list(cast("list[object]", entry)) if isinstance(entry, (list, tuple)) else []
     if len(items) != 3:
-        raise RecordError(KIND, f"entry {number} must be [first, last, K], found {_short(entry)}")
+        found = _short(cast(object, entry))
+        raise RecordError(KIND, f"entry {number} must be [first, last, K], found {found}")
     for item in items:
         if type(item) is not int:  # a bool is an int to isinstance, and vLLM takes it as 0 or 1
             found = f"{_short(item)} ({type(item).__name__})"
@@ -116,5 +170,5 @@ def _check_entry(number: int, first: int, last: int, length: int, maximum: int) 
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    text = reprlib.repr(value)
     return text if len(text) <= 80 else text[:80] + "…"

@@ -1,0 +1,36 @@
+"""Finding a fingerprint record by the name that other records use for it."""
+
+from tabletune.records.base import RecordError
+from tabletune.records.fingerprint import Fingerprint
+from tabletune.store.base import Store
+from tabletune.store.errors import ObjectCorrupt, ObjectMissing
+
+
+def find_fingerprint(store: Store, name: str) -> Fingerprint:
+    """The fingerprint record named `name`.
+
+    Other records name a fingerprint by its identity, which leaves the labels out, so the same
+    identity may be stored several times with different labels; any of them will do. A name
+    that is the record's content hash is understood too.
+
+    Raises:
+        ObjectMissing: the store has none; put the Fingerprint record beside what it is for.
+    """
+    for stored in sorted(store.list(Fingerprint), key=lambda other: other != name):
+        try:
+            fingerprint = store.get(Fingerprint, stored)
+        except (ObjectCorrupt, RecordError):
+            continue  # another copy may be intact; `problems` reports this one
+        if name in (stored, fingerprint.identity):
+            return fingerprint
+    raise ObjectMissing(Fingerprint.KIND, name, "the store")
+
+
+def same_fingerprint(store: Store, left: str, right: str) -> bool:
+    """Whether two names mean the same facts; a name without its record equals only itself."""
+    if left == right:
+        return True
+    try:
+        return find_fingerprint(store, left).matches(find_fingerprint(store, right))
+    except ObjectMissing:
+        return False
