@@ -49,6 +49,8 @@ class SurvivalCounts:
     ) -> None:
         drafted = _column("drafted_through", drafted_through)
         steps = float(request_steps)
+        if not np.isfinite(steps) or steps < 0:
+            raise CoreError("request_steps", "a finite number >= 0", steps, "check the counter")
         offered = np.full(drafted.shape, steps) if offered_through is None else offered_through
         object.__setattr__(self, "drafted_through", drafted)
         object.__setattr__(self, "accepted_through", _column("accepted_through", accepted_through))
@@ -57,10 +59,6 @@ class SurvivalCounts:
         self._check()
 
     def _check(self) -> None:
-        if not np.isfinite(self.request_steps) or self.request_steps < 0:
-            raise CoreError(
-                "request_steps", "a finite number >= 0", self.request_steps, "check the counter"
-            )
         ladder = (
             ("accepted_through", self.accepted_through, "drafted_through", self.drafted_through),
             ("drafted_through", self.drafted_through, "offered_through", self.offered_through),
