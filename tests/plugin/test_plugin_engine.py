@@ -1,0 +1,272 @@
+"""The plugin in a real engine: vLLM on the CPU with a real model and the n-gram drafter."""
+
+import concurrent.futures
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+pytestmark = pytest.mark.engine
+
+MAX_NUM_SEQS = 16
+BOOT_TIMEOUT_S = 300.0
+SPECULATION = {
+    "method": "ngram",
+    "num_speculative_tokens": 4,
+    "prompt_lookup_max": 4,
+    "prompt_lookup_min": 2,
+    "num_speculative_tokens_per_batch_size": [[1, MAX_NUM_SEQS, 4]],
+}
+PROMPTS = [
+    f"Step {number}: one two three four five, one two three four five, one two three"
+    for number in range(MAX_NUM_SEQS)
+]
+
+
+@dataclass
+class Server:
+    """A running engine and what to ask it."""
+
+    client: httpx.Client
+    model: str
+
+    def get(self, path: str) -> Any:
+        reply = self.client.get(path)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def post(self, path: str, body: Any) -> Any:
+        reply = self.client.post(path, json=body)
+        assert reply.status_code == 200, reply.text
+        return reply.json()
+
+    def complete(self, prompt: str, tokens: int) -> str:
+        body = {"model": self.model, "prompt": prompt, "max_tokens": tokens}
+        reply = self.post("/v1/completions", {**body, "temperature": 0, "ignore_eos": True})
+        return reply["choices"][0]["text"]
+
+    def burst(self, requests: int, tokens: int) -> list[str]:
+        with concurrent.futures.ThreadPoolExecutor(requests) as pool:
+            return list(pool.map(lambda p: self.complete(p, tokens), PROMPTS[:requests]))
+
+    def position(self) -> int:
+        return self.get("/tabletune/status")["steps"]
+
+    def columns(self, since: int) -> dict[str, Any]:
+        # The last step's record may follow the last answer by a moment.
+        for _ in range(200):
+            reply = self.get(f"/tabletune/steps?since={since}&limit=16384")
+            running = reply["columns"]["running_requests"]
+            if running and running[-1] == 0:
+                assert reply["lost"] == 0
+                return reply["columns"]
+        raise AssertionError(f"the engine did not come to rest: {running}")
+
+
+def _serve(python: Path, model: Path, log: Path, extra: dict[str, str]) -> Iterator[Server]:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    environ = {k: v for k, v in os.environ.items() if not k.startswith(("TABLETUNE_", "VLLM_"))}
+    environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": "", **extra}
+    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
+    command += ["--dtype", "float32", "--max-model-len", "1024", "--host", "127.0.0.1"]
+    command += ["--max-num-seqs", str(MAX_NUM_SEQS), "--port", str(port)]
+    command += ["--speculative-config", json.dumps(SPECULATION)]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=output, env=environ, start_new_session=True
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120.0) as client:
+            _wait_for_health(client, process, log)
+            yield Server(client, str(model))
+    finally:
+        os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(30)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(30)
+
+
+def _wait_for_health(client: httpx.Client, process: Any, log: Path) -> None:
+    deadline = time.monotonic() + BOOT_TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            if client.get("/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.2)
+    raise AssertionError("no healthy engine:\n" + log.read_text(errors="replace")[-4000:])
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("engine") / "measured.log"
+
+
+@pytest.fixture(scope="module")
+def texts_without(
+    engine_python: Path, engine_model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """Greedy answers of an engine whose environment names the plugin but no variable."""
+    path = tmp_path_factory.mktemp("engine") / "stock.log"
+    extra = {"VLLM_PLUGINS": "tabletune"}
+    for server in _serve(engine_python, engine_model, path, extra):
+        status = server.client.get("/tabletune/status").status_code
+        return {
+            "status": status,
+            "texts": [server.complete(prompt, 24) for prompt in PROMPTS[:4]],
+            "log": path.read_text(errors="replace"),
+        }
+    raise AssertionError("unreachable")
+
+
+@pytest.fixture(scope="module")
+def server(
+    texts_without: dict[str, Any], engine_python: Path, engine_model: Path, log: Path
+) -> Iterator[Server]:
+    # One engine at a time: the stock one is gone before this one starts.
+    extra = {"VLLM_PLUGINS": "tabletune", "TABLETUNE_MEASURE": "1"}
+    yield from _serve(engine_python, engine_model, log, extra)
+
+
+@pytest.fixture(autouse=True)
+def boot_table(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server").post("/tabletune/table", {"ranges": None})
+
+
+def test_without_variables_there_are_no_routes_and_no_hooks(texts_without: dict[str, Any]) -> None:
+    assert texts_without["status"] == 404
+    assert "TableTune" not in texts_without["log"]
+
+
+def test_status_tells_the_engine(server: Server) -> None:
+    status = server.get("/tabletune/status")
+    assert status["active"] is True
+    assert status["reason"] is None
+    assert (status["max_num_seqs"], status["max_draft_length"]) == (MAX_NUM_SEQS, 4)
+    assert (status["method"], status["device"]) == ("ngram", "cpu")
+    assert status["table"] == status["boot_table"] == [[1, MAX_NUM_SEQS, 4]]
+    assert status["captured_graphs"]["known"] is False
+
+
+@pytest.mark.parametrize("length", [0, 1, 3, 4])
+def test_a_pin_is_followed_exactly(server: Server, length: int) -> None:
+    server.post("/tabletune/pin", {"draft_length": length})
+    since = server.position()
+    server.burst(3, 16)
+    columns = server.columns(since)
+    assert set(columns["draft_length"]) == {length}
+    assert set(columns["draft_length_verified"]) <= {length, -1}
+    assert max(columns["max_draft_tokens"]) <= length
+    decodes = [
+        at
+        for at, prefills in enumerate(columns["prefill_requests"])
+        if prefills == 0 and columns["drafted_requests"][at] == columns["batch_size"][at]
+    ]
+    for at in decodes:
+        expected = columns["batch_size"][at] + columns["draft_tokens"][at]
+        assert columns["scheduled_tokens"][at] == expected
+    if length:
+        assert sum(columns["drafted_requests"]) > 0
+    assert sum(columns["output_tokens"]) == 3 * 16
+
+
+def test_a_schedule_is_executed_exactly_and_ends_at_the_table(server: Server) -> None:
+    server.post("/tabletune/table", {"ranges": [[1, 2, 2], [3, MAX_NUM_SEQS, 1]]})
+    entries, repeat = [[0, 3], [2, 2], [4, 1]], 2
+    server.post("/tabletune/pin", {"schedule": entries, "repeat": repeat})
+    since = server.position()
+    server.burst(1, 64)
+    lengths = server.columns(since)["draft_length"]
+    script = [length for length, steps in entries for _ in range(steps)] * repeat
+    assert len(lengths) > len(script)
+    assert lengths == script + [2] * (len(lengths) - len(script))
+    assert server.get("/tabletune/status")["pin"] is None
+
+
+def test_the_length_in_force_follows_one_step_later(server: Server) -> None:
+    server.post("/tabletune/pin", {"schedule": [[4, 2], [1, 2], [0, 2]], "repeat": 5})
+    since = server.position()
+    server.burst(1, 48)
+    columns = server.columns(since)
+    assert columns["draft_length_verified"] == [-1, *columns["draft_length"][:-1]]
+    assert columns["after_idle"] == [1, *[0] * (len(columns["after_idle"]) - 1)]
+
+
+def test_a_swapped_table_is_looked_up_by_batch_size(server: Server) -> None:
+    server.post("/tabletune/table", {"ranges": [[1, 2, 3], [3, 4, 1], [5, MAX_NUM_SEQS, 0]]})
+    since = server.position()
+    for requests in (2, 4, 7):
+        server.burst(requests, 12)
+    columns = server.columns(since)
+    pairs = set(zip(columns["batch_size"], columns["draft_length"], strict=True))
+    assert {b for b, _ in pairs} >= {2, 4, 7}
+    assert all(k == (3 if b <= 2 else 1 if b <= 4 else 0) for b, k in pairs)
+
+
+def test_counts_equal_vllms_own_metrics(server: Server) -> None:
+    def metrics() -> dict[str, float]:
+        found: dict[str, float] = {}
+        for line in server.client.get("/metrics").text.splitlines():
+            if line.startswith("vllm:spec_decode_num_") and "_created" not in line:
+                name, value = line.rsplit(" ", 1)
+                found[name] = float(value)
+        return found
+
+    server.burst(4, 24)
+    totals = server.get("/tabletune/status")["totals"]
+    found = metrics()
+    (drafts,) = (v for n, v in found.items() if "num_drafts_total" in n)
+    (tokens,) = (v for n, v in found.items() if "num_draft_tokens_total" in n)
+    assert drafts == totals["verified_requests"]
+    assert tokens == sum(totals["drafted_through"])
+    for position, accepted in enumerate(totals["accepted_through"]):
+        (value,) = (v for n, v in found.items() if f'position="{position}"' in n)
+        assert value == accepted
+
+
+def test_greedy_tokens_are_those_of_the_stock_engine(
+    server: Server, texts_without: dict[str, Any]
+) -> None:
+    server.post("/tabletune/pin", {"schedule": [[4, 2], [0, 1], [2, 3], [1, 1]], "repeat": 100})
+    assert [server.complete(prompt, 24) for prompt in PROMPTS[:4]] == texts_without["texts"]
+
+
+def test_bad_requests_get_a_json_error_and_change_nothing(server: Server) -> None:
+    before = server.get("/tabletune/status")["table"]
+    cases: list[tuple[str, dict[str, Any], int]] = [
+        ("/tabletune/pin", {"json": {"draft_length": 5}}, 400),
+        ("/tabletune/pin", {"content": b"{", "headers": {"content-type": "application/json"}}, 400),
+        ("/tabletune/pin", {"content": b'{"draft_length": 1}'}, 400),
+        ("/tabletune/pin", {"json": {"draft_length": 1}, "headers": {"origin": "http://x"}}, 403),
+        ("/tabletune/table", {"json": {"ranges": [[1, 4, 3]]}}, 400),
+        ("/tabletune/table", {"json": {"ranges": "x" * 300_000}}, 413),
+    ]
+    for path, arguments, expected in cases:
+        reply = server.client.post(path, **arguments)
+        assert reply.status_code == expected, reply.text
+        assert set(reply.json()["error"]) == {"expected", "found", "do"}
+    assert server.client.get("/tabletune/steps?limit=0").status_code == 400
+    status = server.get("/tabletune/status")
+    assert (status["table"], status["pin"], status["active"]) == (before, None, True)
+
+
+def test_the_log_holds_no_complaint(server: Server, log: Path) -> None:
+    text = log.read_text(errors="replace")
+    assert "measures this engine" in text
+    assert "TableTune is off" not in text
+    assert "TableTune stays off" not in text
