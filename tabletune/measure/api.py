@@ -89,6 +89,11 @@ class EngineApi:
         body = {"model": model, "prompt": prompt, "max_tokens": max_tokens, **sampling}
         return self._json("POST", "/v1/completions", body, timeout_s=600.0)
 
+    def chat_token_ids(self, model: str, messages: list[dict[str, str]]) -> list[int]:
+        """The token ids of a conversation under the model's chat template."""
+        body = {"model": model, "messages": messages, "add_generation_prompt": True}
+        return list(self._json("POST", "/tokenize", body)["tokens"])
+
     def metrics_text(self) -> str:
         """The engine's Prometheus page."""
         return self._request("GET", "/metrics").text
