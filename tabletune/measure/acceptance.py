@@ -85,6 +85,7 @@ def measure_acceptance(
     prompts: PromptSet,
     draft_length: int,
     concurrency: int,
+    *,
     render: Render,
     fingerprint: str,
     progress: Progress,
@@ -107,6 +108,7 @@ def measure_acceptance(
     collector = _Collector(draft_length)
     by_group: dict[str, CountSums] = {}
     done = failed = 0
+    last_error = ""
     progress.start("acceptance", len(prompts.prompts))
     engine.pin(draft_length)
     try:
@@ -122,6 +124,7 @@ def measure_acceptance(
                     progress.advance(done + load.counts.completed, note)
             _drain(reader, collector, sums)
             done, failed = done + load.counts.completed, failed + load.counts.failed
+            last_error = load.counts.last_error or last_error
             _refuse_failed(load, group)
     finally:
         engine.pin(None)
@@ -143,7 +146,7 @@ def measure_acceptance(
         measured_at=clock.utc(),
     )
     if failed:
-        progress.say(f"{failed} requests failed, the last with: {load.counts.last_error}")
+        progress.say(f"{failed} requests failed, the last with: {last_error}")
     if collector.lost:
         progress.say(f"{collector.lost} engine steps were overwritten before they were read")
     for problem in acceptance_problems(prior):

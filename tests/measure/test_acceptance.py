@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from simulated_engine import Behaviour, SimulatedClock, SimulatedEngine, open_simulated_load
+from closed_loop_engine import Behaviour, LoopClock, LoopEngine, open_loop
 
 from tabletune.core.survival import SurvivalCounts, proposal_rate, survival
 from tabletune.measure.acceptance import AcceptanceError, acceptance_problems, measure_acceptance
@@ -30,11 +30,11 @@ def run(engine, prompts=PROMPTS, length=4, concurrency=16, progress=None, **opti
         prompts,
         length,
         concurrency,
-        render,
-        "f" * 64,
-        progress or Silent(),
-        engine.clock,
-        open_load=open_simulated_load,
+        render=render,
+        fingerprint="f" * 64,
+        progress=progress or Silent(),
+        clock=engine.clock,
+        open_load=open_loop,
         **options,
     )
 
@@ -45,7 +45,7 @@ def core_counts(counts):
 
 def test_recovers_survival_and_covers_every_prompt():
     truth = (0.8, 0.6, 0.4, 0.25)
-    engine = SimulatedEngine(SimulatedClock(), Behaviour(truth))
+    engine = LoopEngine(LoopClock(), Behaviour(truth))
     prior = run(engine)
     assert prior.prompt_count == 160
     assert prior.source == "measured"
@@ -58,7 +58,7 @@ def test_recovers_survival_and_covers_every_prompt():
 
 
 def test_parts_add_up_to_the_whole_and_nothing_is_missed():
-    engine = SimulatedEngine(SimulatedClock(), Behaviour(proposal=0.4))
+    engine = LoopEngine(LoopClock(), Behaviour(proposal=0.4))
     prior = run(engine)
     recorded = engine.steps(0, 10**9)
     assert prior.counts.drafted_through == tuple(recorded.drafted_through.sum(axis=0))
@@ -73,56 +73,56 @@ def test_parts_add_up_to_the_whole_and_nothing_is_missed():
 
 
 def test_shorter_length_than_the_engine_can():
-    engine = SimulatedEngine(SimulatedClock())
+    engine = LoopEngine(LoopClock())
     prior = run(engine, length=2)
     assert len(prior.counts.drafted_through) == 2
     assert survival(core_counts(prior.counts)) == pytest.approx((0.8, 0.6), abs=0.02)
 
 
 def test_synthetic_source_is_marked():
-    engine = SimulatedEngine(SimulatedClock())
+    engine = LoopEngine(LoopClock())
     assert run(engine, PROMPTS.sample(8), synthetic=True).source == "synthetic"
 
 
 def test_problems_are_said_in_words():
     told = Told()
-    engine = SimulatedEngine(SimulatedClock(), Behaviour((0.0, 0.0)))
+    engine = LoopEngine(LoopClock(), Behaviour((0.0, 0.0)))
     prior = run(engine, length=2, progress=told)
     assert any("not one of" in s for s in told.sentences)
     assert acceptance_problems(prior) == told.sentences
     told = Told()
-    run(SimulatedEngine(SimulatedClock()), PROMPTS.sample(4), progress=told)
+    run(LoopEngine(LoopClock()), PROMPTS.sample(4), progress=told)
     assert any("uncertain; use more prompts" in s for s in told.sentences)
     told = Told()
-    run(SimulatedEngine(SimulatedClock(), Behaviour((1.0, 1.0))), length=2, progress=told)
+    run(LoopEngine(LoopClock(), Behaviour((1.0, 1.0))), length=2, progress=told)
     assert any("were accepted, which real text" in s for s in told.sentences)
     told = Told()
-    run(SimulatedEngine(SimulatedClock(), Behaviour(proposal=0.0)), progress=told)
+    run(LoopEngine(LoopClock(), Behaviour(proposal=0.0)), progress=told)
     assert any("proposed nothing for the group 'code'" in s for s in told.sentences)
 
 
 def test_an_ordinary_run_has_no_problems():
     told = Told()
-    run(SimulatedEngine(SimulatedClock()), progress=told)
+    run(LoopEngine(LoopClock()), progress=told)
     assert told.sentences == []
 
 
 def test_lost_steps_are_said():
-    told, engine = Told(), SimulatedEngine(SimulatedClock())
-    engine.lose_at = 500
+    told, engine = Told(), LoopEngine(LoopClock())
+    engine.lose_at = 50
     run(engine, progress=told)
     assert any("7 engine steps were overwritten" in s for s in told.sentences)
 
 
 def test_engine_that_ignores_the_pin_is_refused_and_unpinned():
-    engine = SimulatedEngine(SimulatedClock(), Behaviour(ignores_length=1))
+    engine = LoopEngine(LoopClock(), Behaviour(ignores_length=1))
     with pytest.raises(AcceptanceError, match=r"steps with another length.*plugin's status"):
         run(engine, length=3)
     assert engine.calls[-1] == ("pin", None)
 
 
 def test_failing_requests_are_refused_with_their_error():
-    engine = SimulatedEngine(SimulatedClock(), Behaviour(fails="HTTP 400: too long"))
+    engine = LoopEngine(LoopClock(), Behaviour(fails="HTTP 400: too long"))
     with pytest.raises(AcceptanceError, match="HTTP 400: too long"):
         run(engine)
 
