@@ -28,6 +28,11 @@ def test_a_proposal_rate_only_lowers_them(values: np.ndarray, rate: np.ndarray) 
     np.testing.assert_allclose(expected_tokens(values, np.ones(3)), expected_tokens(values))
 
 
+def test_the_proposal_rate_weighs_each_position() -> None:
+    tokens = expected_tokens([0.8, 0.5], proposal_rate=[0.5, 0.1])
+    assert tokens.tolist() == pytest.approx([1.0, 1.4, 1.45])
+
+
 def test_goodput_is_batch_size_over_time_per_output_token() -> None:
     assert predicted_goodput_tok_s(32, 2.2, 0.005) == pytest.approx(
         32 / time_per_output_token_s(2.2, 0.005)

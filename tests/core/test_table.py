@@ -285,6 +285,17 @@ def test_the_note_says_where_the_limit_cannot_be_met() -> None:
     assert "15.5 ms per output token at batch sizes 7 to 11" in table.notes[0]
 
 
+def test_the_limit_keeps_a_near_tie_from_breaking_it() -> None:
+    """Length 2 wins at b = 1 and stays within 1 % after it, but over the limit."""
+    cells = {(1, 0): exact(0.02), (2, 0): exact(0.0200), (1, 2): exact(0.019)}
+    cells[2, 2] = exact(0.0201)
+    surface = StepTimeSurface.from_cells(cells)
+    assert build_table(surface, ONE, 2).as_rows() == [(1, 2, 2)]
+    limited = build_table(surface, ONE, 2, BuildOptions(max_tpot_s=0.02005))
+    assert limited.as_rows() == [(1, 1, 2), (2, 2, 0)]
+    assert limited.notes == ()
+
+
 def test_predicted_loss_of_lengths_that_are_not_covered_is_unknown() -> None:
     loss = predicted_loss([0, 5, 2], _flat({0: 1.0, 2: 1.25}, 3), ONE)
     assert loss[0] == 0
