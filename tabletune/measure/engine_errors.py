@@ -40,26 +40,32 @@ def _with_log(message: str, hint: str, log_path: pathlib.Path, tail: Sequence[st
 class EngineDied(EngineError):
     """The engine ended by itself.
 
-    Attributes: exit_status (negative: the signal that ended it; None: unknown),
-    while_doing, hint, log_path, tail (the log's last lines).
+    Attributes: exit_status (negative: the signal that ended it; None: unknown, or its
+    server process lives on without an engine), while_doing, cause (the exception it
+    logged, or ""), hint, log_path, tail (the log's last lines).
     """
 
     def __init__(
         self,
         exit_status: int | None,
         while_doing: str,
+        cause: str,
         hint: str,
         log_path: pathlib.Path,
         tail: Sequence[str],
     ) -> None:
         self.exit_status = exit_status
         self.while_doing = while_doing
+        self.cause = cause
         self.hint = hint
         self.log_path = log_path
         self.tail = list(tail)
+        how = (
+            "reported a fatal error" if exit_status is None else f"ended with status {exit_status}"
+        )
         super().__init__(
             _with_log(
-                f"the engine ended with exit status {exit_status} while {while_doing}",
+                f"the engine {how} while {while_doing}" + (f": {cause}" if cause else ""),
                 hint,
                 log_path,
                 tail,

@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 from typing import Final
 
 #: Text in a log line -> the phase that begins there, in words. Checked in this order.
@@ -30,6 +31,18 @@ PHASES: Final[tuple[tuple[str, str], ...]] = (
     ("Resolved architecture", "reading the model's config"),
 )
 FIRST_PHASE: Final = "importing vLLM"
+
+#: After one of these the engine is lost, even if its server process stays.
+FATAL_MARKS: Final = (
+    "EngineCore failed to start",
+    "EngineCore encountered a fatal error",
+    "Engine core initialization failed",
+    "WorkerProc failed to start",
+    "EngineDeadError",
+)
+#: What vLLM puts before each line of a process.
+PREFIX_PATTERN: Final = re.compile(r"^(\([^)]*\) )?((ERROR|CRITICAL) [-\d]+ [:\d]+ \[[^\]]*\] )?")
+EXCEPTION_PATTERN: Final = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b: \S")
 
 #: Marks (all in lower case, all needed) -> what to do. The first that fits is given.
 HINTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
@@ -120,6 +133,11 @@ HINTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
         "with 'tabletune engine create'.",
     ),
     (
+        ("invalidcxxcompiler",),
+        "vLLM compiles code when it starts and found no C++ compiler: install one (Debian: "
+        "apt-get install g++), or start the engine with --enforce-eager.",
+    ),
+    (
         ("illegal memory access",),
         "A CUDA kernel failed: with a draft-length table and vLLM's default graph mode this is a "
         "known fault; use the graph mode FULL_DECODE_ONLY.",
@@ -146,6 +164,24 @@ def hint_for(log_text: str, exit_status: int | None = None) -> str:
     return ""
 
 
+def is_fatal(line: str) -> bool:
+    """Whether the engine is lost after this log line."""
+    return any(mark in line for mark in FATAL_MARKS)
+
+
+def cause_of(log_text: str) -> str:
+    """The exception that the engine reported first, or the last one anywhere, or ""."""
+    anywhere = ""
+    for raw in log_text.splitlines():
+        prefix = PREFIX_PATTERN.match(raw)
+        line = raw[prefix.end() :].strip() if prefix else raw.strip()
+        if EXCEPTION_PATTERN.match(line):
+            if prefix and prefix[3]:
+                return line
+            anywhere = line
+    return anywhere
+
+
 def read_tail(path: pathlib.Path, lines: int = 25, limit_bytes: int = 65536) -> list[str]:
     """The last lines of a log file, without blank ones; [] if there is none to read."""
     try:
@@ -168,6 +204,7 @@ class LogFollower:
         self._rest = ""
         self.phase = FIRST_PHASE
         self.last_line = ""
+        self.fatal = False
 
     def read(self) -> None:
         """Take in what has been written since the last call."""
@@ -185,3 +222,4 @@ class LogFollower:
             if line.strip():
                 self.last_line = line.strip()
                 self.phase = phase_of(line) or self.phase
+                self.fatal = self.fatal or is_fatal(line)

@@ -10,6 +10,8 @@ import importlib.metadata
 import json
 import os
 import platform
+import shlex
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -217,6 +219,12 @@ def engine_platform(vllm: dict[str, str] | None, gpus: list[dict[str, Any]]) -> 
     return "cuda" if gpus else None
 
 
+def cxx_compiler() -> str | None:
+    """The C++ compiler that torch would compile with; CPU engines need one to start."""
+    words = shlex.split(os.environ.get("CXX", "g++"))
+    return shutil.which(words[0]) if words else None
+
+
 def facts() -> dict[str, Any]:
     """All of it."""
     vllm = vllm_facts()
@@ -234,6 +242,7 @@ def facts() -> dict[str, Any]:
         "driver_version": driver,
         "gpus": gpus,
         "cpu": cpu_facts(),
+        "cxx_compiler": cxx_compiler(),
         "plugin": plugin_facts(),
         # Only what the environment forces; without it the version and the method decide.
         "forced_runner": {"0": "V1", "1": "V2"}.get(chosen_runner or ""),

@@ -33,6 +33,8 @@ from tabletune.measure.launch import HOST, EngineLaunch, check_port, free_port
 SUPERVISOR: Final = pathlib.Path(supervise.__file__)
 #: How long an engine may take to end by itself after SIGINT, in seconds.
 GRACE_S: Final = 10.0
+#: How long a lost engine's server may take to end by itself, in seconds.
+FATAL_GRACE_S: Final = 15.0
 #: Between two looks at a starting engine, in seconds.
 POLL_S: Final = 0.25
 #: Starts tried when a port found free was taken before the engine could have it.
@@ -110,6 +112,7 @@ class RunningEngine:
             ) from error
         assert self._supervisor.stdout is not None
         os.set_blocking(self._supervisor.stdout.fileno(), False)
+        self._log = engine_log.LogFollower(self.log_path, self.log_start_bytes)
 
     def __enter__(self) -> Self:
         return self
@@ -134,17 +137,25 @@ class RunningEngine:
         """Do nothing if the engine lives.
 
         Raises:
-            EngineDied: it does not; the message has its status and the log's end.
+            EngineDied: it does not, or it logged a fatal error (its server may then live
+                on without an engine); the message has the cause and the log's end.
         """
         exit_ = self.died()
-        if exit_ is not None:
-            raise EngineDied(
-                exit_.exit_status,
-                while_doing,
-                engine_log.hint_for(self._log_of_this_start(), exit_.exit_status),
-                self.log_path,
-                self.log_tail(),
-            )
+        self._log.read()
+        if exit_ is not None or self._log.fatal:
+            raise self._death(exit_, while_doing)
+
+    def _death(self, exit_: EngineExit | None, while_doing: str) -> EngineDied:
+        status = exit_.exit_status if exit_ else None
+        text = self._log_of_this_start()
+        return EngineDied(
+            status,
+            while_doing,
+            engine_log.cause_of(text),
+            engine_log.hint_for(text, status),
+            self.log_path,
+            self.log_tail(),
+        )
 
     def log_tail(self, lines: int = 25) -> list[str]:
         """The last lines of the engine's log."""
@@ -169,8 +180,9 @@ class RunningEngine:
         Raises:
             EngineDied, EngineNotReady: see there. The engine is not stopped here.
         """
-        follower = engine_log.LogFollower(self.log_path, self.log_start_bytes)
+        follower = self._log
         start_s = clock.monotonic_s()
+        fatal_since_s: float | None = None
         reported: tuple[int, str, str] | None = None
         while True:
             follower.read()
@@ -179,7 +191,13 @@ class RunningEngine:
             if state != reported:
                 progress(BootProgress(waited_s, follower.phase, follower.last_line))
                 reported = state
-            self.check(f"starting ({follower.phase})")
+            exit_ = self.died()
+            if follower.fatal and fatal_since_s is None:
+                fatal_since_s = waited_s
+            lost = fatal_since_s is not None and waited_s - fatal_since_s > FATAL_GRACE_S
+            if exit_ is not None or lost:
+                follower.read()
+                raise self._death(exit_, f"starting ({follower.phase})")
             if self.is_healthy():
                 self.boot_time_s = clock.monotonic_s() - start_s
                 return

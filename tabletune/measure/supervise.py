@@ -39,9 +39,14 @@ def prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def die_with_parent() -> None:
-    """In the engine's process, before it runs: end when the supervisor is killed."""
+def prepare_engine() -> None:
+    """In the engine's process, before it runs.
+
+    It ends when the supervisor is killed, and hears SIGINT even if tabletune runs as a
+    shell's background job, which would have it ignored.
+    """
     prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def say(event: str, **facts: object) -> None:
@@ -92,7 +97,7 @@ class Supervisor:
             stdin=subprocess.DEVNULL,
             stdout=2,
             start_new_session=True,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 (there is one thread here)
+            preexec_fn=prepare_engine,  # noqa: PLW1509 (there is one thread here)
         )
         say("started", pid=self.child.pid)
 

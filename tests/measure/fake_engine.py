@@ -4,7 +4,7 @@
 
 Modes: serve, dies (at boot), hangs (never serves), family (serves; a child and a grandchild
 in sessions of their own, their process ids in FILE; deaf to SIGINT and SIGTERM), late-death
-(serves until /die is asked for).
+(serves until /die is asked for), stuck (reports a fatal error at boot but stays).
 """
 
 import http.server
@@ -51,7 +51,12 @@ def main() -> None:
     if mode == "dies":
         print("api_server.py: error: unrecognized arguments: --nonsense", flush=True)
         sys.exit(2)
-    if mode == "hangs":
+    if mode == "stuck":
+        prefix = "(EngineCore pid=1) ERROR 11-29 19:44:42 [core.py:1510]"
+        print(f"{prefix} EngineCore failed to start.", flush=True)
+        print(f"{prefix} torch.InductorError: InvalidCxxCompiler: none found", flush=True)
+        print("RuntimeError: later", flush=True)
+    if mode in ("hangs", "stuck"):
         time.sleep(600)
     if mode == "family":
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -108,6 +108,17 @@ def test_a_hanging_engine_is_stopped_at_the_deadline(
     assert not alive(pid)
 
 
+def test_a_lost_engine_whose_server_stays_is_given_up(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """vLLM's server can wait for ever for a core that has failed."""
+    monkeypatch.setattr(runner, "FATAL_GRACE_S", 0.3)
+    with pytest.raises(EngineDied, match="reported a fatal error") as caught:
+        start_engine(fake_launch(tmp_path, "stuck"))
+    assert caught.value.cause == "torch.InductorError: InvalidCxxCompiler: none found"
+    assert "apt-get install g++" in caught.value.hint
+
+
 def test_death_in_operation_is_seen(tmp_path: pathlib.Path) -> None:
     with start_engine(fake_launch(tmp_path, "serve")) as engine:
         connection = http.client.HTTPConnection("127.0.0.1", engine.port, timeout=5)
