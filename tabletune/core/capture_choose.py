@@ -170,7 +170,10 @@ def fit_lengths(
         if graphs > eager.budget.max_graphs:
             return None, f"{graphs} graphs, {eager.budget.max_graphs} allowed"
         plan = plan_for(base, mode, sizes, lengths, "")
-        if plan.prediction.mismatches or not plan.wanted <= plan.coverage:
+        missing = set(plan.prediction.uncovered)
+        if mode != "FULL_AND_PIECEWISE":
+            missing &= plan.wanted
+        if missing or plan.prediction.mismatches:
             return None, "no capture sizes cover every wanted pair"
         reason = plan.over_budget()
         return (plan, "") if reason is None else (None, reason)
@@ -178,7 +181,7 @@ def fit_lengths(
     plan, reason = sized(fewest_sizes(demand, limit, size_cost))
     if plan is None:
         return None, reason
-    exact = {b * (k + 1) for b, k in base.wanted} | {n}
+    exact = {b * q for q, wanted in demand.batch_sizes.items() for b in wanted} | {n}
     for sizes in (exact, *(fewest_sizes(demand, step, size_cost) for step in steps)):
         finer, _ = sized(sorted(sizes))
         if finer is not None:

@@ -108,6 +108,15 @@ class GraphPrediction:
         step = self.steps.get((batch_size, draft_length))
         return step.padded_tokens if step is not None and step.covered else None
 
+    def boundaries(self, draft_length: int) -> tuple[int, ...]:
+        """Each batch size b whose step is padded to another size than that of b + 1, ascending.
+
+        Step time is flat between these and jumps from b to b + 1.
+        """
+        last = self.settings.max_num_seqs
+        padded = [self.padded_tokens(b, draft_length) for b in range(1, last + 1)]
+        return tuple(b for b in range(1, last) if padded[b - 1] != padded[b])
+
     def mixed_step_graph(self, num_tokens: int, num_reqs: int = 1) -> Graph | None:
         """The target's graph for a step in which prefills join decodes; None is eager."""
         return self.target.dispatch(num_reqs, num_tokens, None)

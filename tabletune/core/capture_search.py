@@ -48,24 +48,25 @@ def padding_cost(tokens: int, padded_tokens: int) -> float:
 def fewest_sizes(demand: Demand, max_padding_cost: float, size_cost: float = 0.0) -> list[int]:
     """Capture sizes with the fewest graphs that cover the demand; empty if there are none.
 
-    No step is padded by more than `max_padding_cost` (see `padding_cost`); among chains with
-    equally few graphs the one with the least total padding is taken. `size_cost`: graphs that
-    each size costs beside its decode graphs (1 for a PIECEWISE graph of its own).
+    Only lists in which every level is a size are searched (see above): a few graphs fewer are
+    possible without that. No step is padded by more than `max_padding_cost` (see
+    `padding_cost`); of lists with equally few graphs, one with the least total padding is
+    taken. `size_cost`: graphs that each size costs beside its decode graphs (1 for a PIECEWISE
+    graph of its own).
     """
     last_wanted = max((b[-1] * q for q, b in demand.batch_sizes.items() if b), default=0)
     last_wanted = max(last_wanted, demand.drafter_batch_size)
     top = demand.max_tokens
     if last_wanted == 0 or last_wanted > top:
         return []
-    tables = _Tables(demand, top)
+    tables = _Tables(demand, top, max_padding_cost)
     best = np.full(top + 1, np.inf)
     came_from = np.zeros(top + 1, dtype=np.int64)
     best[0] = 0.0
     for size in range(last_wanted):
         if not np.isfinite(best[size]):
             continue
-        reach = size + 1 + int(max_padding_cost * (size + 1 + BASE_STEP_TOKENS))
-        reach = min(reach, top, int(tables.next_level[size]))
+        reach = int(min(tables.reach[size], tables.next_level[size]))
         if size < demand.drafter_batch_size:
             reach = min(reach, demand.max_num_seqs)
         if reach <= size:
@@ -88,11 +89,12 @@ def fewest_sizes(demand: Demand, max_padding_cost: float, size_cost: float = 0.0
 class _Tables:
     """Arrays over tokens 0…top, float64[top+1] each, that make a step of the search cheap."""
 
-    def __init__(self, demand: Demand, top: int) -> None:
+    def __init__(self, demand: Demand, top: int, max_padding_cost: float) -> None:
         tokens = np.arange(top + 1)
         self.tokens = tokens.astype(np.float64)
         self.graphs = np.zeros(top + 1)
         self.next_level = np.full(top + 1, top)
+        self.reach = np.full(top + 1, float(top))
         self.count: list[NDArray[np.float64]] = []
         self.wanted_tokens: list[NDArray[np.float64]] = []
         self.has_graph: list[NDArray[np.bool_]] = []
@@ -108,6 +110,11 @@ class _Tables:
             self.count.append(np.cumsum(wanted))
             self.wanted_tokens.append(np.cumsum(wanted * tokens))
             self.has_graph.append(divides)
+            # The first wanted step after each size is padded most: how far it may go.
+            allowed = tokens + max_padding_cost * (tokens + BASE_STEP_TOKENS) + 1e-9
+            allowed = np.where(wanted > 0, allowed, np.inf)
+            after = np.minimum.accumulate(allowed[::-1])[::-1]
+            self.reach[:-1] = np.minimum(self.reach[:-1], after[1:])
 
     def step_costs(self, size: int, reach: int, size_cost: float) -> NDArray[np.float64]:
         """Cost of each next size in size+1…reach: its graphs, and a little for its padding."""
