@@ -39,7 +39,7 @@ class SimulatedLoad:
         self.target = concurrency
 
 
-def staircase_s(size: int, verified: int, chosen: int) -> float:
+def staircase_s(size: int, verified: float, chosen: int) -> float:
     """Step time of a model drafter on a GPU: rises with padded tokens and with drafts."""
     padded = -(-size * (verified + 1) // 16) * 16
     return 0.004 + 12e-6 * padded + 0.0003 * chosen
@@ -49,17 +49,19 @@ class SimulatedEngine:
     """Implements QualifyApi, Clock and OpenLoad at once.
 
     Args:
-        step_s: seconds of a step from (batch size, length verified, length chosen).
+        step_s: seconds of a step from (batch size, mean length verified, length chosen).
         verified_of: what the engine really drafts when told to draft K.
         crash_at, hang_at: (batch size, length chosen) that end it.
         slow_switches: extra seconds of the step after a switch (old, new).
         noise: factor on each step's time, from the generator.
-        accept: rate at which first guesses are accepted, given the steps since length 0.
+        accept: rate at which first guesses are accepted; True after length 0 until a prefill.
+        proposes: share of the requests for which the drafter proposes anything, per step.
     """
 
     def __init__(
         self,
-        step_s: Callable[[int, int, int], float] = staircase_s,
+        *,
+        step_s: Callable[[int, float, int], float] = staircase_s,
         verified_of: Callable[[int], int] = lambda length: length,
         crash_at: Callable[[int, int], bool] = lambda size, length: False,
         hang_at: Callable[[int, int], bool] = lambda size, length: False,
@@ -67,11 +69,13 @@ class SimulatedEngine:
         noise: Callable[[np.random.Generator], float] = lambda rng: 1.0,
         accept: Callable[[bool], float] = lambda stale: 0.7,
         refuses: str = "",
+        proposes: Callable[[np.random.Generator], float] = lambda rng: 1.0,
     ) -> None:
         self.address = EngineAddress("http://127.0.0.1:9")
         self._step_s, self._verified_of = step_s, verified_of
         self._crash_at, self._hang_at, self._noise = crash_at, hang_at, noise
         self._slow, self._accept, self._refuses = slow_switches or {}, accept, refuses
+        self._proposes = proposes
         self._rng = np.random.default_rng(7)
         self._now_s, self._engine_s = 100.0, 100.0
         self._loads = list[SimulatedLoad]()
@@ -180,15 +184,17 @@ class SimulatedEngine:
             return True
         prefills = sum(not r.prefilled for r in self._open)
         decodes = size - prefills
-        took_s = self._step_s(size, verified, self._verified_of(chosen)) * self._noise(self._rng)
+        drafts = round(decodes * self._proposes(self._rng)) if verified else 0
+        drafted = drafts * verified
+        mean_verified = drafted / decodes if decodes else 0
+        took_s = self._step_s(size, mean_verified, self._verified_of(chosen))
+        took_s *= self._noise(self._rng)
         took_s += 0.03 if prefills else 0.0
         took_s += self._slow.get((old, chosen), 0.0)
         self._engine_s += took_s
         self._stale = self._stale or old == 0
-        drafts = decodes if verified else 0
         accepted = int(self._rng.binomial(drafts, self._accept(self._stale))) if drafts else 0
         self._stale = self._stale and not prefills
-        drafted = decodes * verified
         known = verified if verified <= old and not prefills else -1
         row = (len(self.rows), self._engine_s, took_s, size, chosen, known)
         self.rows.append((*row, drafted, drafted + size, drafts, accepted, prefills))
