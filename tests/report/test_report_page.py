@@ -1,0 +1,166 @@
+"""The page: sections in order, self-contained, and every number where it belongs."""
+
+import pathlib
+from dataclasses import replace
+
+import pytest
+import report_sample
+from report_page import ParsedPage
+
+from tabletune.report.report_input import ReportFiles, ReportInput
+from tabletune.report.write import write_report
+
+SECTIONS = ["table", "serve", "validation", "goodput", "step-time", "survival", "difference",
+            "capture", "qualification", "provenance"]  # fmt: skip
+
+
+def page_of(report: ReportInput, folder: pathlib.Path) -> ParsedPage:
+    return ParsedPage(write_report(report, folder).html.read_text(encoding="utf-8"))
+
+
+def test_sections_come_in_order_and_are_linked(full_page: ParsedPage) -> None:
+    assert list(full_page.sections) == SECTIONS
+    links = [a["href"] for tag, a in full_page.elements if tag == "a"]
+    assert links == [f"#{name}" for name in SECTIONS]
+
+
+def test_tags_are_balanced_and_ids_unique(full_page: ParsedPage, cpu_page: ParsedPage) -> None:
+    for page in (full_page, cpu_page):
+        assert page.unbalanced == []
+        assert len(page.ids) == len(set(page.ids))
+
+
+def test_nothing_is_loaded_from_elsewhere(full_page: ParsedPage, cpu_page: ParsedPage) -> None:
+    for page in (full_page, cpu_page):
+        assert "http://" not in page.source
+        assert "https://" not in page.source
+        assert page.count("link") == page.count("img") == page.count("iframe") == 0
+        ids = set(page.ids)
+        assert page.references
+        assert all(ref.startswith("#") and ref[1:] in ids for ref in page.references)
+
+
+def test_the_policy_allows_exactly_the_page_s_own_script(full_page: ParsedPage) -> None:
+    policies = [a["content"] for tag, a in full_page.elements
+                if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"]  # fmt: skip
+    assert len(policies) == 1
+    assert policies[0].startswith("default-src 'none';")
+    assert "script-src 'sha256-" in policies[0]
+    assert full_page.count("script") == 1
+
+
+def test_the_page_is_small(full_files: ReportFiles) -> None:
+    assert full_files.html.stat().st_size < 1_000_000
+
+
+def test_every_placeholder_colour_became_a_variable(full_page: ParsedPage) -> None:
+    svg = full_page.source[full_page.source.index("<svg") :]
+    assert "#00fe" not in svg
+    assert "var(--k4)" in svg
+    assert "var(--ink)" in svg
+
+
+def test_each_plot_has_a_wide_and_a_narrow_variant(
+    full_page: ParsedPage, full_files: ReportFiles
+) -> None:
+    drawn = [a for tag, a in full_page.elements if tag == "svg"]
+    assert len(drawn) == 2 * len(full_files.pngs)
+    assert all(a["role"] == "img" and a["aria-label"] for a in drawn)
+
+
+def test_headline_names_what_was_tuned_and_the_verdict(full_page: ParsedPage) -> None:
+    assert "Qwen3-4B shape with EAGLE-3 drafter (eagle3) on 1 × NVIDIA H200" in full_page.text
+    assert "Passed" in full_page.text
+    assert "97% were required" in full_page.text
+
+
+def test_table_rows_have_predictions(full: ReportInput, full_page: ParsedPage) -> None:
+    assert full.table is not None
+    for part in full.table.ranges:
+        assert f"{part.first}–{part.last}" in full_page.sections["table"]
+    assert full.table.ranges[0].predicted_goodput_tok_s is not None
+    assert "6,840" in full_page.sections["table"]
+
+
+def test_serve_flags_are_shown_exactly(full: ReportInput, full_page: ParsedPage) -> None:
+    assert full.engine_args in full_page.sections["serve"]
+
+
+def test_step_times_name_the_cell_that_is_not_used(full_page: ParsedPage) -> None:
+    text = full_page.sections["step-time"]
+    assert "11% faster than K = 0" in text
+    assert "13.9" in text  # b = 128, K = 4, ms
+
+
+def test_synthetic_acceptance_and_dummy_weights_are_named(full_page: ParsedPage) -> None:
+    assert "dummy weights" in full_page.text
+    assert "Acceptance is synthetic" in full_page.text
+    assert "synthetic" in full_page.sections["provenance"]
+
+
+def test_proposal_rate_is_named_where_below_one(
+    full_page: ParsedPage, cpu_page: ParsedPage
+) -> None:
+    assert "34% of the request-steps" in cpu_page.sections["survival"]
+    assert "Proposal rate" in cpu_page.sections["survival"]
+    assert "Proposal rate" not in full_page.sections["survival"]
+
+
+def test_an_engine_without_graphs_says_so(cpu_page: ParsedPage) -> None:
+    assert "without CUDA graphs" in cpu_page.sections["capture"]
+
+
+def test_qualification_gives_evidence(full_page: ParsedPage) -> None:
+    text = full_page.sections["qualification"]
+    assert "illegal memory access" in text
+    assert "median step 21.8 ms" in text
+    assert "crashes at batch sizes from 32" in text
+
+
+def test_a_failed_verdict_says_why(tmp_path: pathlib.Path) -> None:
+    page = page_of(report_sample.holes_report(), tmp_path)
+    assert "must not be promoted: at concurrency 64 it reaches 91%" in page.text
+    assert "For trying it out only" in page.sections["serve"]
+    assert "falls short" in page.sections["validation"]
+    assert "the table's choice has no graph" in page.sections["capture"]
+
+
+def test_records_of_another_fingerprint_are_pointed_out(
+    full: ReportInput, tmp_path: pathlib.Path
+) -> None:
+    assert full.profile is not None
+    other = full.profile.model_copy(update={"fingerprint": "ff" * 32})
+    page = page_of(replace(full, profile=other), tmp_path)
+    assert "The profile was made under another fingerprint (ffffffffffff)" in page.text
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        (("plan", "padded_tok"), "No capture plan was made."),
+        (("padded_tok",), "Coverage and padding of this plan were not predicted."),
+        (("qualification", "incumbent"), "This engine was not qualified"),
+        (("profile",), "No step times were measured."),
+        (("prior", "predicted_goodput_tok_s"), "No goodput could be predicted"),
+        (("version",), "No table came out of this run"),
+        (("verdict",), "The table has not been validated"),
+    ],
+)
+def test_what_is_missing_is_said(
+    full: ReportInput, parts: tuple[str, ...], said: str, tmp_path: pathlib.Path
+) -> None:
+    page = page_of(replace(full, **dict.fromkeys(parts)), tmp_path)
+    assert list(page.sections) == SECTIONS
+    assert all(len(text.strip()) > 30 for text in page.sections.values())
+    assert said in page.text
+    assert "None" not in page.text
+    assert "nan" not in page.text.lower().split()
+
+
+def test_a_run_without_table_is_a_clear_report(tmp_path: pathlib.Path) -> None:
+    files = write_report(report_sample.failed_report(), tmp_path)
+    page = ParsedPage(files.html.read_text(encoding="utf-8"))
+    assert files.pngs == ()
+    assert "ended without a table" in page.text
+    assert "the engine died in boot" in page.sections["qualification"]
+    assert "No step times were measured." in page.sections["step-time"]
