@@ -28,9 +28,9 @@ from pydantic import ValidationError
 
 import tabletune
 from tabletune.measure import engine_install as install
-from tabletune.measure.engine_facts import (
-    EngineFacts,
+from tabletune.measure.installed_engine import (
     EnvironmentProblem,
+    InstalledEngine,
     check_imports,
     facts_from_probe,
     missing_plugin,
@@ -50,7 +50,7 @@ COMFORTABLE_BYTES: Final = 8_000_000_000
 class EngineEnvironment(NamedTuple):
     """An engine environment that is whole: its facts and whether it was there already."""
 
-    facts: EngineFacts
+    facts: InstalledEngine
     reused: bool
 
     @property
@@ -74,7 +74,7 @@ class EngineEnvironments:
         self.root = root.absolute()
         self._now = now
 
-    def list(self) -> "list[EngineFacts]":
+    def list(self) -> "list[InstalledEngine]":
         """All whole environments, by name."""
         if not self.root.is_dir():
             return []
@@ -148,7 +148,7 @@ class EngineEnvironments:
             self._write(facts)
         return EngineEnvironment(facts, reused=present is not None)
 
-    def remove(self, name: str) -> EngineFacts | None:
+    def remove(self, name: str) -> InstalledEngine | None:
         """Remove an environment: its folder, or only its entry if it was not made here.
 
         Returns its facts, or None if it was half-made.
@@ -171,7 +171,7 @@ class EngineEnvironments:
                 ) from error
         return facts
 
-    def resolve(self, name_or_path: str) -> EngineFacts:
+    def resolve(self, name_or_path: str) -> InstalledEngine:
         """The environment of a name, a virtual environment's folder, or a Python's path.
 
         Raises:
@@ -261,7 +261,7 @@ class EngineEnvironments:
         return EngineEnvironment(facts, reused=False)
 
     @staticmethod
-    def _is_current(facts: EngineFacts, lock_sha256: str | None, progress: Progress) -> bool:
+    def _is_current(facts: InstalledEngine, lock_sha256: str | None, progress: Progress) -> bool:
         """Whether a whole environment is what an install would make today."""
         if not facts.owned or facts.lock_sha256 == lock_sha256:
             return os.access(facts.python, os.X_OK)
@@ -269,7 +269,7 @@ class EngineEnvironments:
         return False
 
     def _reuse(
-        self, present: EngineFacts, source: PluginSource, progress: Progress
+        self, present: InstalledEngine, source: PluginSource, progress: Progress
     ) -> EngineEnvironment:
         """Keep the engine; renew the plugin if it came from elsewhere or is another version."""
         same = (present.tabletune_version, present.plugin_source)
@@ -311,13 +311,13 @@ class EngineEnvironments:
         names = {path.name for path in folder.iterdir()}
         return not names or bool(names & {FACTS_NAME, "install.log"})
 
-    def _read(self, name: str) -> EngineFacts | None:
+    def _read(self, name: str) -> InstalledEngine | None:
         try:
-            return EngineFacts.model_validate_json((self.root / name / FACTS_NAME).read_bytes())
+            return InstalledEngine.model_validate_json((self.root / name / FACTS_NAME).read_bytes())
         except (OSError, ValidationError):
             return None
 
-    def _write(self, facts: EngineFacts) -> None:
+    def _write(self, facts: InstalledEngine) -> None:
         folder = self.root / facts.name
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(facts.model_dump(mode="json"), indent=2) + "\n"

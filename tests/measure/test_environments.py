@@ -10,9 +10,9 @@ import venv
 import pytest
 from fake_wheels import make_wheel, wheels  # pyright: ignore[reportMissingImports]
 
-from tabletune.measure.engine_facts import EnvironmentProblem
 from tabletune.measure.engine_install import BadRequirement
 from tabletune.measure.environments import FACTS_NAME, EngineEnvironments, default_name
+from tabletune.measure.installed_engine import EnvironmentProblem
 from tabletune.measure.uvtool import UvFailed
 
 __all__ = ["wheels"]

@@ -21,7 +21,7 @@ class EnvironmentProblem(Exception):
     """An engine environment could not be made, found or removed; the message says why."""
 
 
-class EngineFacts(BaseModel):
+class InstalledEngine(BaseModel):
     """What engine.json holds.
 
     requirement: as asked for; None for one that existed. python: its interpreter.
@@ -99,7 +99,7 @@ def facts_from_probe(
     found: dict[str, Any],
     source: PluginSource | None,
     now: datetime.datetime,
-) -> EngineFacts:
+) -> InstalledEngine:
     """The facts of an environment that exists.
 
     Raises:
@@ -116,7 +116,7 @@ def facts_from_probe(
             f"expected the plugin tabletune-vllm in the environment of {str(python)!r}, found "
             f"none; install it with:\n  {command}"
         )
-    return EngineFacts(
+    return InstalledEngine(
         name=found["vllm"]["distribution"] + "-" + found["vllm"]["version"],
         requirement=None,
         python=python.absolute(),
