@@ -106,7 +106,7 @@ class EngineApi:
         """
         return self._json("GET", "/tabletune/status")
 
-    def steps(self, since: int = 0, limit: int = 20_000) -> StepBatch:
+    def steps(self, since: int = 0, limit: int = 16_384) -> StepBatch:
         """Recorded engine steps with sequence numbers from `since` on."""
         path = f"/tabletune/steps?since={since}&limit={limit}"
         return parse_steps(self._json("GET", path))

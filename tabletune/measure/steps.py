@@ -64,8 +64,9 @@ def _is_column(name: str) -> bool:
 
 def concatenate(batches: list[StepBatch]) -> StepBatch:
     """Join batches read one after the other; at least one is needed."""
+    filled = [b for b in batches if len(b)] or batches[:1]  # empty ones have no positions
     columns = {
-        f.name: np.concatenate([getattr(b, f.name) for b in batches])
+        f.name: np.concatenate([getattr(b, f.name) for b in filled])
         for f in fields(StepBatch)
         if _is_column(f.name)
     }
@@ -76,7 +77,7 @@ def concatenate(batches: list[StepBatch]) -> StepBatch:
 class StepSource(Protocol):
     """What hands out recorded steps: a running engine, or a recording in a test."""
 
-    def steps(self, since: int = 0, limit: int = 20_000) -> StepBatch: ...
+    def steps(self, since: int = 0, limit: int = 16_384) -> StepBatch: ...
 
 
 class StepReader:
@@ -123,6 +124,9 @@ def parse_steps(answer: Any) -> StepBatch:
     def ints(name: str) -> np.ndarray:
         return np.asarray(columns[name], dtype=np.int64)
 
+    def positions(name: str) -> np.ndarray:
+        return ints(name).reshape(count, -1 if count else 0)
+
     count = len(columns["time_s"])
     interval_s = np.asarray(columns["step_time_s"], dtype=np.float64)
     interval_s[ints("after_idle") != 0] = np.nan  # the engine waited for work, not on it
@@ -140,8 +144,8 @@ def parse_steps(answer: Any) -> StepBatch:
         request_steps=ints("request_steps"),
         graph_mode=ints("graph_mode"),
         padded_tok=ints("padded_tokens"),
-        drafted_through=ints("drafted_through").reshape(count, -1),
-        accepted_through=ints("accepted_through").reshape(count, -1),
+        drafted_through=positions("drafted_through"),
+        accepted_through=positions("accepted_through"),
         next_seq=int(answer["next"]),
         lost=int(answer["lost"]),
     )

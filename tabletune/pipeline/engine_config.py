@@ -1,14 +1,24 @@
 """The vLLM arguments of each kind of engine a run boots."""
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.plan import CapturePlan
+from tabletune.records.table import TableVersion
+from tabletune.records.text import MAXIMUM, SETTING, serve_arguments
 
 #: Arguments that TableTune sets itself; a user's own would contradict the run.
-RESERVED = ("--model", "--port", "--host", "--max-num-seqs", "--speculative-config", "-sc")
+RESERVED = (
+    "--model",
+    "--port",
+    "--host",
+    "--max-num-seqs",
+    "--speculative-config",
+    "--compilation-config",
+    "-sc",
+    "-cc",
+)
 
 
 def naming_table(plan: CapturePlan) -> list[list[int]]:
@@ -28,43 +38,39 @@ def naming_table(plan: CapturePlan) -> list[list[int]]:
     return table
 
 
-def speculative_config(
-    request: RunRequest, table: Sequence[Sequence[int]] | None, max_draft_length: int
-) -> dict[str, Any]:
-    """vLLM's speculative config with `table`, or with a fixed length when it is None."""
+def method_settings(request: RunRequest) -> dict[str, Any]:
+    """The keys of vLLM's speculative config that the table does not decide."""
+    defaults: dict[str, Any] = {}
+    if request.method == "ngram":
+        defaults = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
+    return defaults | request.speculative_extra
+
+
+def measuring_arguments(request: RunRequest, plan: CapturePlan) -> list[str]:
+    """An engine under `plan` that names every length, for the plugin to choose from."""
     config: dict[str, Any] = {"method": request.method}
     if request.drafter:
         config["model"] = request.drafter
-    if request.method == "ngram":
-        config |= {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
-    config |= request.speculative_extra
-    config["num_speculative_tokens"] = max_draft_length
-    if table is not None:
-        config["num_speculative_tokens_per_batch_size"] = [list(part) for part in table]
-    return config
+    config |= method_settings(request)
+    config |= {MAXIMUM: plan.max_draft_length, SETTING: naming_table(plan)}
+    graphs: dict[str, Any] = {"cudagraph_mode": plan.graph_mode}
+    if plan.capture_sizes:
+        graphs["cudagraph_capture_sizes"] = list(plan.capture_sizes)
+    return [
+        *("--max-num-seqs", str(request.max_num_seqs)),
+        *("--speculative-config", json.dumps(config)),
+        *("--compilation-config", json.dumps(graphs)),
+        *request.engine_args,
+    ]
 
 
-def plan_arguments(plan: CapturePlan) -> list[str]:
-    """``--compilation-config`` for the plan; nothing for an engine without graphs."""
-    if plan.graph_mode == "NONE" and not plan.capture_sizes:
-        return []
-    config = {
-        "cudagraph_mode": plan.graph_mode,
-        "cudagraph_capture_sizes": list(plan.capture_sizes),
-    }
-    return ["--compilation-config", json.dumps(config, separators=(",", ":"))]
+def stock_arguments(request: RunRequest, version: TableVersion) -> list[str]:
+    """The arguments that are printed for use, exactly."""
+    return serve_arguments(
+        version, request.method, request.drafter, request.engine_args, method_settings(request)
+    )
 
 
-def engine_arguments(
-    request: RunRequest,
-    plan: CapturePlan | None,
-    table: Sequence[Sequence[int]] | None,
-    speculation: bool = True,
-) -> list[str]:
-    """All arguments of one engine; without speculation the plan is left to vLLM."""
-    arguments = ["--max-num-seqs", str(request.max_num_seqs), *request.engine_args]
-    if speculation and plan is not None:
-        config = speculative_config(request, table, plan.max_draft_length)
-        arguments += ["--speculative-config", json.dumps(config, separators=(",", ":"))]
-        arguments += plan_arguments(plan)
-    return arguments
+def plain_arguments(request: RunRequest) -> list[str]:
+    """An engine without speculation; its graphs are left to vLLM."""
+    return ["--max-num-seqs", str(request.max_num_seqs), *request.engine_args]

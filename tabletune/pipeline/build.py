@@ -1,0 +1,153 @@
+"""From a profile and an acceptance prior to a table version."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from tabletune.core.counts import SurvivalCounts
+from tabletune.core.goodput import expected_tokens
+from tabletune.core.goodput_map import goodput_map
+from tabletune.core.step_time import estimate_step_time
+from tabletune.core.surface import StepTimeSurface
+from tabletune.core.survival import proposal_rate, survival
+from tabletune.core.table import BuildOptions, BuiltTable, build_table
+from tabletune.pipeline.plans import plan_for_table
+from tabletune.pipeline.request import RunRequest
+from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.fingerprint import Fingerprint
+from tabletune.records.plan import CapturePlan, Envelope
+from tabletune.records.profile import Profile
+from tabletune.records.qualification import Qualification
+from tabletune.records.table import Parents, Range, Table, TableVersion
+
+PaddedTokens = Callable[[int, int], int | None]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What a table is built from, all for one fingerprint."""
+
+    fingerprint: Fingerprint
+    plan: CapturePlan
+    qualification: Qualification
+    profile: Profile
+    prior: AcceptancePrior
+
+
+@dataclass(frozen=True)
+class Build:
+    """A table version and what the report shows of its making.
+
+    `predicted_goodput_tok_s`: float64[max_num_seqs, K_max + 1], NaN where not covered.
+    """
+
+    version: TableVersion
+    built: BuiltTable
+    predicted_goodput_tok_s: np.ndarray
+
+
+def survival_counts(counts: PositionCounts) -> SurvivalCounts:
+    """The record's counts for the core."""
+    return SurvivalCounts(
+        list(counts.drafted_through), list(counts.accepted_through), counts.request_steps
+    )
+
+
+def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface:
+    """The step-time surface of the profile's usable cells."""
+    cells = {
+        (cell.batch_size, cell.draft_length): estimate_step_time(
+            np.asarray(cell.samples_s), kind=profile.step_kind
+        )
+        for cell in profile.cells
+        if cell.status == "measured" and len(cell.samples_s) >= 2
+    }
+    return StepTimeSurface.from_cells(cells, padded)
+
+
+def expected_tokens_of(prior: AcceptancePrior) -> np.ndarray:
+    """E(K) for K = 0 … K_max as float64[K_max + 1]."""
+    counts = survival_counts(prior.counts)
+    return expected_tokens(survival(counts), proposal_rate(counts))
+
+
+def build_version(
+    request: RunRequest,
+    evidence: Evidence,
+    padded: PaddedTokens | None,
+    previous_version: str = "",
+) -> Build:
+    """The table with the highest predicted goodput, as an immutable version.
+
+    The same evidence gives the same version, byte for byte: `created_at` is when the newest
+    of its parents was measured.
+
+    Raises:
+        NoTableError: some batch size has no usable length.
+    """
+    surface = surface_of(evidence.profile, padded)
+    tokens = expected_tokens_of(evidence.prior)
+    envelope = evidence.qualification.envelope
+    options = BuildOptions(
+        max_tpot_s=None if request.max_tpot_ms is None else request.max_tpot_ms / 1e3,
+        allowed=set(envelope.lengths),
+        forbidden_transitions=envelope.forbidden_transitions,
+        envelope=envelope.contains,
+    )
+    built = build_table(surface, tokens, request.max_num_seqs, options)
+    table = Table(
+        max_num_seqs=request.max_num_seqs,
+        max_draft_length=request.max_draft_length,
+        ranges=tuple(
+            Range(
+                first=part.first,
+                last=part.last,
+                draft_length=part.draft_length,
+                predicted_goodput_tok_s=round(part.predicted_goodput_tok_s, 2),
+            )
+            for part in built.ranges
+        ),
+        notes=built.notes,
+    )
+    fingerprint = evidence.fingerprint
+    plan = plan_for_table(
+        evidence.plan, table.lengths, fingerprint.engine, fingerprint.device, fingerprint.method
+    )
+    version = TableVersion(
+        table=table,
+        plan=plan,
+        envelope=_within(envelope, table.lengths),
+        fingerprint=fingerprint.identity,
+        parents=Parents(
+            profile=evidence.profile.content_hash,
+            acceptance_prior=evidence.prior.content_hash,
+            qualification=evidence.qualification.content_hash,
+            previous_version=previous_version,
+        ),
+        objective="throughput" if request.max_tpot_ms is None else "throughput_under_tpot_limit",
+        max_tpot_s=options.max_tpot_s,
+        created_at=max(
+            evidence.profile.measured_at,
+            evidence.prior.measured_at,
+            evidence.qualification.qualified_at,
+        ),
+    )
+    return Build(version, built, _grid(surface, tokens, request))
+
+
+def _within(envelope: Envelope, lengths: tuple[int, ...]) -> Envelope:
+    """The part of the envelope that an engine with only these lengths has captured."""
+    return Envelope(
+        allowed={str(k): envelope.allowed[str(k)] for k in lengths},
+        forbidden_transitions=envelope.forbidden_transitions,
+    )
+
+
+def _grid(surface: StepTimeSurface, tokens: np.ndarray, request: RunRequest) -> np.ndarray:
+    plane = goodput_map(surface, tokens, request.max_num_seqs)
+    grid = np.full((request.max_num_seqs, request.max_draft_length + 1), np.nan)
+    for column, length in enumerate(plane.lengths):
+        values = plane.goodput_tok_s[:, column]
+        grid[:, length] = np.where(values > 0, values, np.nan)
+    return grid

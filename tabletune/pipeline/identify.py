@@ -1,0 +1,176 @@
+"""What is tuned: the engine, the device, the models; refused early where it cannot work."""
+
+import hashlib
+import os
+import pathlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tabletune.measure.artifact import Artifact, identify
+from tabletune.measure.compat import Refusal, check_support, default_runner
+from tabletune.measure.drafter import check_drafter
+from tabletune.measure.probe import probe_engine
+from tabletune.pipeline.engine_config import RESERVED
+from tabletune.pipeline.request import RequestError, RunRequest
+from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint
+
+#: Engine arguments that do not change step time.
+IRRELEVANT = ("--served-model-name", "--disable-log-stats", "--disable-log-requests")
+
+
+class Unsupported(RuntimeError):
+    """The combination cannot be tuned; each reason is known beforehand.
+
+    Attributes:
+        refusals: the reasons.
+    """
+
+    def __init__(self, refusals: list[Refusal]) -> None:
+        self.refusals = refusals
+        reasons = "\n".join(f"  - {refusal}" for refusal in refusals)
+        hint = ""
+        if all(refusal.overridable for refusal in refusals):
+            hint = "\nuse --allow-unknown-version to try it all the same"
+        super().__init__(f"this combination is refused before any engine starts:\n{reasons}{hint}")
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is tuned, identified.
+
+    Attributes:
+        python: the engine environment's python.
+        fingerprint: see records/fingerprint.py.
+        gpu_uuids: of the GPUs that the engine would use; empty on a CPU.
+    """
+
+    python: pathlib.Path
+    fingerprint: Fingerprint
+    gpu_uuids: tuple[str, ...] = ()
+
+    @property
+    def platform(self) -> Literal["cuda", "cpu"]:
+        return self.fingerprint.device.platform
+
+
+def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
+    """Probe the engine environment, identify the models, and check what is known to fail.
+
+    Raises:
+        RequestError, ProbeError, ArtifactError: something is not there or does not fit.
+        Unsupported: the matrix of versions, runners and methods refuses it.
+    """
+    _check_arguments(request)
+    facts = probe_engine(python)
+    device, engine, uuids = _device(facts), _engine(facts, request), _uuids(facts)
+    dummy = _option(request.engine_args, "--load-format") == "dummy"
+    model = identify(request.model, require_weights=not dummy)
+    drafter = identify(request.drafter, require_weights=not dummy) if request.drafter else None
+    refusals = check_support(
+        version=engine.version,
+        distribution=engine.distribution,
+        runner=engine.runner,
+        method=request.method,
+        platform="cpu" if device.platform == "cpu" else "cuda",
+        draft_lengths=request.all_lengths,
+        max_draft_length=request.max_draft_length,
+        data_parallel_size=int(_option(request.engine_args, "--data-parallel-size") or 1),
+        needs_plugin=request.profile_method == "in_engine",
+        allow_unknown_version=request.allow_unknown_version,
+    )
+    refusals += check_drafter(model, drafter, request.method)
+    if refusals:
+        raise Unsupported(refusals)
+    fingerprint = Fingerprint(
+        device=device,
+        engine=engine,
+        model=model.model_facts(),
+        method=request.method,
+        drafter=None if drafter is None else drafter.model_facts(),
+        settings=_settings(request, model),
+    )
+    return Target(python, fingerprint, uuids)
+
+
+def _check_arguments(request: RunRequest) -> None:
+    for argument in request.engine_args:
+        name = argument.split("=", 1)[0]
+        if name in RESERVED:
+            advice = "use tabletune's own option for it"
+            raise RequestError("--engine-arg", "no argument that tabletune sets", name, advice)
+
+
+def _option(arguments: tuple[str, ...], name: str) -> str | None:
+    """The value of ``--name VALUE`` or ``--name=VALUE``."""
+    for index, argument in enumerate(arguments):
+        if argument == name and index + 1 < len(arguments):
+            return arguments[index + 1]
+        if argument.startswith(f"{name}="):
+            return argument.split("=", 1)[1]
+    return None
+
+
+def _device(facts: dict[str, Any]) -> DeviceFacts:
+    if facts["platform"] == "cpu":
+        cpu = facts["cpu"]
+        return DeviceFacts(
+            platform="cpu",
+            name=str(cpu["model"]),
+            count=int(cpu["usable_cores"]),
+            capability=",".join(cpu["flags"]),
+            memory_bytes=0,
+            driver="",
+        )
+    first = facts["gpus"][0]
+    return DeviceFacts(
+        platform="cuda",
+        name=str(first["name"]),
+        count=len(facts["gpus"]),
+        capability=str(first["capability"]),
+        memory_bytes=int(first["memory_bytes"]),
+        driver=str(facts["driver_version"]),
+    )
+
+
+def _engine(facts: dict[str, Any], request: RunRequest) -> EngineFacts:
+    vllm = facts["vllm"]
+    platform = "cpu" if facts["platform"] == "cpu" else "cuda"
+    forced = facts.get("forced_runner")
+    return EngineFacts(
+        distribution=str(vllm["distribution"]),
+        version=str(vllm["version"]),
+        runner=forced or default_runner(str(vllm["version"]), request.method, platform),
+        torch=str(facts["torch_version"]),
+        python=str(facts["python_version"]),
+    )
+
+
+def _uuids(facts: dict[str, Any]) -> tuple[str, ...]:
+    return tuple(str(gpu["uuid"]) for gpu in facts["gpus"])
+
+
+def _settings(request: RunRequest, model: Artifact) -> dict[str, str]:
+    """What changes step time or acceptance, as text."""
+    settings = {
+        "max_num_seqs": str(request.max_num_seqs),
+        "max_draft_length": str(request.max_draft_length),
+        "draft_lengths": ",".join(map(str, request.all_lengths)),
+        "model_dtype": model.dtype or "",
+        "context_tok": str(request.context_tok),
+    }
+    for key, value in sorted(request.speculative_extra.items()):
+        settings[f"speculative {key}"] = str(value)
+    if request.prompts:
+        digest = hashlib.sha256(pathlib.Path(request.prompts).read_bytes()).hexdigest()
+        settings["prompts"] = digest[:16]
+    arguments = list(request.engine_args)
+    while arguments:
+        name, _, value = arguments.pop(0).partition("=")
+        if not value and arguments and not arguments[0].startswith("--"):
+            value = arguments.pop(0)
+        if name not in IRRELEVANT:
+            settings[f"engine {name}"] = value or "on"
+    for name in ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_ATTENTION_BACKEND", "VLLM_USE_V2_MODEL_RUNNER"):
+        if name in os.environ:
+            settings[f"environment {name}"] = os.environ[name]
+    return settings

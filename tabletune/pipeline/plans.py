@@ -1,0 +1,114 @@
+"""Capture plans of a deployment: the planner's choice, the safer ones, and their padding."""
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from tabletune.core import capture
+from tabletune.core.capture_settings import Runner
+from tabletune.pipeline.request import RunRequest
+from tabletune.records.fingerprint import DeviceFacts, EngineFacts
+from tabletune.records.plan import CapturePlan
+
+
+def choose_plans(
+    request: RunRequest, device: DeviceFacts, engine: EngineFacts, lengths: Iterable[int]
+) -> list[CapturePlan]:
+    """The planner's choice for these draft lengths first, then the safer ones in order.
+
+    Raises:
+        GraphSettingsError, UnsupportedEngineError: see core/capture_settings.py.
+    """
+    chosen = capture.choose_plan(
+        request.max_num_seqs,
+        tuple(lengths),
+        max_draft_length=request.max_draft_length,
+        version=engine.version,
+        runner=_runner(engine),
+        method=request.method,
+        platform="cpu" if device.platform == "cpu" else "gpu",
+    )
+    plans = [plan_record(chosen)]
+    for safer in capture.safer_plans(chosen):
+        plans.append(plan_record(safer.plan, safer.reason))
+    return plans
+
+
+def plan_for_table(
+    plan: CapturePlan,
+    lengths: tuple[int, ...],
+    engine: EngineFacts,
+    device: DeviceFacts,
+    method: str,
+) -> CapturePlan:
+    """The plan that an engine boots with when its table uses only `lengths`.
+
+    vLLM captures graphs for the lengths in the table alone; the sizes stay as they are, and
+    every pair of the lengths that are left keeps its graph.
+    """
+    settings = graph_settings(plan, lengths, engine, device, method)
+    prediction = capture.predict_graphs(settings)
+    return plan.model_copy(update={"lengths": lengths, "graph_count": prediction.graph_count})
+
+
+def padded_tokens(
+    plan: CapturePlan, engine: EngineFacts, device: DeviceFacts, method: str
+) -> Callable[[int, int], int | None] | None:
+    """(b, K) → tokens that the step is padded to; None for an engine without graphs."""
+    if device.platform == "cpu" or plan.graph_mode == "NONE":
+        return None
+    prediction = capture.predict_graphs(graph_settings(plan, plan.lengths, engine, device, method))
+    return prediction.padded_tokens
+
+
+def padding_grid(plan: CapturePlan, padded: Callable[[int, int], int | None] | None) -> np.ndarray:
+    """float64[max_num_seqs, K_max + 1]: padded tokens, NaN where no graph fits."""
+    grid = np.full((plan.max_num_seqs, plan.max_draft_length + 1), np.nan)
+    if padded is None:
+        return grid
+    for batch_size in range(1, plan.max_num_seqs + 1):
+        for length in plan.lengths:
+            tokens = padded(batch_size, length)
+            if tokens is not None:
+                grid[batch_size - 1, length] = tokens
+    return grid
+
+
+def plan_record(plan: capture.CapturePlan, reason: str = "") -> CapturePlan:
+    """The planner's plan as a record."""
+    notes = [*([reason] if reason else []), *plan.notes]
+    notes += [f"draft length {d.draft_length} left out: {d.reason}" for d in plan.dropped]
+    return CapturePlan(
+        graph_mode=plan.graph_mode,
+        capture_sizes=plan.capture_sizes,
+        lengths=plan.lengths,
+        max_draft_length=plan.settings.max_draft_length,
+        max_num_seqs=plan.max_num_seqs,
+        graph_count=plan.graph_count,
+        notes=tuple(notes),
+    )
+
+
+def graph_settings(
+    plan: CapturePlan,
+    lengths: tuple[int, ...],
+    engine: EngineFacts,
+    device: DeviceFacts,
+    method: str,
+) -> capture.GraphSettings:
+    """What decides the graphs of an engine under `plan` whose table names `lengths`."""
+    return capture.GraphSettings(
+        graph_mode=plan.graph_mode,
+        capture_sizes=plan.capture_sizes,
+        max_num_seqs=plan.max_num_seqs,
+        lengths=lengths,
+        max_draft_length=plan.max_draft_length,
+        version=engine.version,
+        runner=_runner(engine),
+        method=method,
+        platform="cpu" if device.platform == "cpu" else "gpu",
+    )
+
+
+def _runner(engine: EngineFacts) -> Runner:
+    return "v1" if engine.runner == "V1" else "v2"

@@ -1,0 +1,76 @@
+"""The requests that drive an engine in each stage, made from the sample prompts."""
+
+import pathlib
+from collections.abc import Sequence
+
+from tabletune.measure.load import LoadRequest
+from tabletune.measure.progress import Progress
+from tabletune.measure.prompts import PromptSet, load_prompts, prompt_set
+from tabletune.measure.render import Renderer
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.session import LiveEngine
+
+#: Tokens left unused below the engine's longest sequence.
+SPARE_TOK = 8
+#: Output tokens per request: long where only step times count, natural where text matters.
+LONG_OUTPUT_TOK = 1024
+NATURAL_OUTPUT_TOK = 96
+
+
+def sample_prompts(request: RunRequest) -> PromptSet:
+    """The prompts of the run, evenly over their groups, at most `prompt_count`.
+
+    Raises:
+        PromptFileError: the file cannot be used.
+    """
+    prompts = load_prompts(pathlib.Path(request.prompts) if request.prompts else None)
+    everything = list(prompts.prompts)
+    if len(everything) <= request.prompt_count:
+        return prompts
+    step = len(everything) / request.prompt_count
+    return prompt_set([everything[int(i * step)] for i in range(request.prompt_count)])
+
+
+def natural_requests(
+    prompts: PromptSet, live: LiveEngine, progress: Progress, max_tokens: int = NATURAL_OUTPUT_TOK
+) -> list[LoadRequest]:
+    """The prompts as a client would send them."""
+    return natural_renderer(live, progress, max_tokens)(prompts.prompts)
+
+
+def natural_renderer(
+    live: LiveEngine, progress: Progress, max_tokens: int = NATURAL_OUTPUT_TOK
+) -> Renderer:
+    """Makes requests of prompts, cut to the engine's longest sequence."""
+    room = live.model.max_model_len - SPARE_TOK
+    output = min(max_tokens, room // 2)
+    return Renderer(live.api, live.model.name, output, progress, max_prompt_tok=room - output)
+
+
+def step_time_requests(
+    request: RunRequest, prompts: PromptSet, live: LiveEngine, progress: Progress
+) -> tuple[list[LoadRequest], float]:
+    """Requests that keep an engine decoding, and their mean prompt length in tokens.
+
+    Model drafters draft whatever the text is: fixed prompts and long outputs give the most
+    steps. N-gram and suffix drafters draft what the text repeats, so their requests are
+    natural ones.
+    """
+    if request.step_kind == "mixed":
+        requests = natural_requests(prompts, live, progress, 2 * NATURAL_OUTPUT_TOK)
+        return requests, _mean_prompt_tok(requests, request.context_tok)
+    room = live.model.max_model_len - SPARE_TOK
+    prompt_tok = min(request.context_tok, room // 2)
+    output = min(LONG_OUTPUT_TOK, room - prompt_tok)
+    long_text = "\n\n".join(prompt.text for prompt in prompts.prompts)
+    while len(long_text.split()) < 2 * prompt_tok:
+        long_text += "\n\n" + long_text
+    words = long_text.split()
+    extra = {"ignore_eos": True, "truncate_prompt_tokens": prompt_tok}
+    texts = (" ".join(words[i:] + words[:i]) for i in range(0, len(words), 37))
+    return [LoadRequest(text, output, extra) for text in list(texts)[:256]], float(prompt_tok)
+
+
+def _mean_prompt_tok(requests: Sequence[LoadRequest], otherwise: float) -> float:
+    lengths = [len(r.prompt) for r in requests if isinstance(r.prompt, list)]
+    return sum(lengths) / len(lengths) if lengths else otherwise

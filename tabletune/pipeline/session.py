@@ -1,0 +1,207 @@
+"""The engines of one run: booted when first needed, shared by the stages, stopped at the end."""
+
+import contextlib
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tabletune.measure.api import EngineAddress, EngineApi, ServedModel
+from tabletune.measure.engine_errors import EngineError
+from tabletune.measure.launch import EngineLaunch, PluginMode
+from tabletune.measure.progress import Progress, Silent
+from tabletune.measure.runner import BootProgress, RunningEngine, start_engine
+from tabletune.pipeline.engine_config import (
+    measuring_arguments,
+    plain_arguments,
+    stock_arguments,
+)
+from tabletune.pipeline.request import RunRequest
+from tabletune.records.plan import CapturePlan
+from tabletune.records.table import TableVersion
+
+#: KV cache of a CPU engine in GiB, unless VLLM_CPU_KVCACHE_SPACE says otherwise.
+CPU_KV_CACHE_GIB = "2"
+
+
+@dataclass
+class LiveEngine:
+    """A running engine with its client."""
+
+    engine: RunningEngine
+    api: EngineApi
+    model: ServedModel
+
+    def check(self, while_doing: str) -> None:
+        """Raise EngineDied, with the log's end, if the engine is gone."""
+        self.engine.check(while_doing)
+
+
+class EngineSession:
+    """Boots the engines of a run and stops every one of them on leaving.
+
+    Args:
+        request: what is tuned.
+        python: the engine environment's python.
+        platform: ``cuda`` or ``cpu``.
+        logs: a folder; one log a boot.
+        boot_deadline_s: the longest that one boot may take.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        python: pathlib.Path,
+        platform: str,
+        logs: pathlib.Path,
+        progress: Progress,
+        boot_deadline_s: float = 1200.0,
+    ) -> None:
+        self._request, self._python, self._platform = request, python, platform
+        self._logs, self._progress, self._deadline_s = logs, progress, boot_deadline_s
+        self._stack = contextlib.ExitStack()
+        self._measuring: tuple[CapturePlan, LiveEngine] | None = None
+        self._boots = 0
+        self.boot_times_s: dict[str, float] = {}
+
+    def __enter__(self) -> "EngineSession":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._measuring = None
+        self._stack.close()
+
+    def measuring(self, plan: CapturePlan) -> LiveEngine:
+        """The measuring engine under `plan`: the one that runs, or a new one.
+
+        Raises:
+            EngineError: it does not start.
+        """
+        if self._measuring is not None:
+            running_plan, live = self._measuring
+            if running_plan == plan and live.engine.died() is None:
+                return live
+            self.stop_measuring()
+        arguments = measuring_arguments(self._request, plan)
+        live = self._boot("measuring", arguments, PluginMode.MEASURE, self._progress)
+        self._measuring = (plan, live)
+        return live
+
+    def measuring_if_up(self) -> LiveEngine | None:
+        """The measuring engine that was booted last, dead or alive; None without one."""
+        return None if self._measuring is None else self._measuring[1]
+
+    def stop_measuring(self) -> None:
+        """Stop the measuring engine, if one runs."""
+        if self._measuring is not None:
+            live = self._measuring[1]
+            self._measuring = None
+            live.api.close()
+            live.engine.stop()
+
+    @contextlib.contextmanager
+    def stock_and_plain(self, version: TableVersion) -> Iterator[tuple[LiveEngine, LiveEngine]]:
+        """A stock engine with the table, and one without speculation, booted side by side.
+
+        Neither has the plugin. For hosts where several engines fit beside each other.
+        """
+        self._progress.start("boot the stock engine and the one without speculation")
+        jobs = [
+            ("stock", stock_arguments(self._request, version)),
+            ("plain", plain_arguments(self._request)),
+        ]
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            futures = [
+                pool.submit(self._boot, name, arguments, PluginMode.OFF, Silent())
+                for name, arguments in jobs
+            ]
+            failures = [f.exception() for f in futures if f.exception() is not None]
+        for failure in failures:
+            if failure is not None:
+                raise failure
+        stock, plain = (future.result() for future in futures)
+        try:
+            yield stock, plain
+        finally:
+            self._stop(stock)
+            self._stop(plain)
+
+    @contextlib.contextmanager
+    def stock(self, version: TableVersion) -> Iterator[LiveEngine]:
+        """A stock engine with the table, on its own."""
+        live = self._boot(
+            "stock", stock_arguments(self._request, version), PluginMode.OFF, self._progress
+        )
+        try:
+            yield live
+        finally:
+            self._stop(live)
+
+    @contextlib.contextmanager
+    def plain(self) -> Iterator[LiveEngine]:
+        """An engine without speculation, on its own."""
+        live = self._boot("plain", plain_arguments(self._request), PluginMode.OFF, self._progress)
+        try:
+            yield live
+        finally:
+            self._stop(live)
+
+    def _stop(self, live: LiveEngine) -> None:
+        live.api.close()
+        live.engine.stop()
+
+    def _boot(
+        self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
+    ) -> LiveEngine:
+        self._boots += 1
+        log = self._logs / f"{self._boots:02d}-{name}.log"
+        log.unlink(missing_ok=True)
+        launch = EngineLaunch(
+            python=self._python,
+            model=self._request.model,
+            log_path=log,
+            arguments=tuple(arguments),
+            environment=MappingProxyType(self._environment()),
+            plugin=plugin,
+        )
+        progress.start(f"boot the {name} engine")
+
+        def show(boot: BootProgress) -> None:
+            progress.advance(boot.waited_s, f"{boot.phase} (log: {log.name})")
+
+        engine = start_engine(launch, self._deadline_s, show)
+        self._stack.callback(engine.stop)
+        self.boot_times_s[name] = engine.boot_time_s
+        api = EngineApi(EngineAddress(engine.base_url))
+        try:
+            live = LiveEngine(engine, api, api.model())
+            if plugin is PluginMode.MEASURE:
+                self._check_plugin(live)
+        except BaseException:
+            engine.stop()
+            raise
+        progress.say(f"{name} engine up after {engine.boot_time_s:.0f} s")
+        return live
+
+    def _check_plugin(self, live: LiveEngine) -> None:
+        status = live.api.status()
+        if not status.get("active"):
+            raise PluginInactive(str(status.get("reason")), live.engine.log_path)
+
+    def _environment(self) -> dict[str, str]:
+        if self._platform != "cpu" or "VLLM_CPU_KVCACHE_SPACE" in os.environ:
+            return {}
+        return {"VLLM_CPU_KVCACHE_SPACE": CPU_KV_CACHE_GIB}
+
+
+class PluginInactive(EngineError):
+    """The engine runs, but the plugin in it does not measure."""
+
+    def __init__(self, reason: str, log_path: pathlib.Path) -> None:
+        self.reason = reason
+        super().__init__(
+            f"the tabletune plugin in the engine is off: {reason}; run `tabletune doctor`, and "
+            f"see the engine's log at {log_path}"
+        )

@@ -1,0 +1,155 @@
+"""Stage: the profile, resumed where an earlier run or a dead engine left it."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from tabletune.core.grid import graph_boundaries, initial_grid, refine
+from tabletune.core.plausibility import PlausibilityLimits
+from tabletune.core.surface import StepTimeSurface
+from tabletune.measure.api import EngineApiError
+from tabletune.measure.engine_errors import EngineDied
+from tabletune.measure.profile import Estimates, ProfilePlan, ProfileState, run_profile
+from tabletune.measure.profile_in_engine import BatchProfiler, LoadStoppedError, ProfileOptions
+from tabletune.pipeline.plans import padded_tokens
+from tabletune.pipeline.requests import sample_prompts, step_time_requests
+from tabletune.pipeline.run_context import RunContext
+from tabletune.records.plan import CapturePlan
+from tabletune.records.profile import Profile
+from tabletune.records.qualification import Qualification
+
+#: Boots of one profile: an engine that dies is replaced, and finished cells are kept.
+BOOTS = 3
+#: Batch sizes added to the grid: beside the tallest stairs, and where curves cross.
+BOUNDARY_POINTS = 6
+REFINE_POINTS = 4
+PARTIAL = "profile-partial"
+
+#: Model drafters do the same work every step; n-gram steps vary with what the text repeats,
+#: so that their mean needs more steps and cannot be known as closely.
+OPTIONS = {
+    "constant": ProfileOptions(step_kind="constant", relative_halfwidth=0.015),
+    "mixed": ProfileOptions(
+        step_kind="mixed", relative_halfwidth=0.04, min_samples=24, max_samples=72
+    ),
+}
+LIMITS = {
+    "constant": PlausibilityLimits(max_relative_halfwidth=0.05, tolerance=0.10),
+    "mixed": PlausibilityLimits(max_relative_halfwidth=0.15, tolerance=0.30),
+}
+
+
+def stage_profile(
+    run: RunContext, plan: CapturePlan, qualification: Qualification, tokens: np.ndarray
+) -> Profile:
+    """Step times of every cell in the envelope.
+
+    Args:
+        tokens: expected tokens E(K), float64[K_max + 1]: where goodput curves cross, the grid
+            gets more points.
+
+    Raises:
+        EngineDied: the engine died `BOOTS` times; what was measured is kept for the next run.
+    """
+    if not run.fresh:
+        kept = run.workspace.load(run.identity, Profile)
+        if kept is not None and kept.plan == plan.content_hash:
+            run.progress.say(f"profile of {kept.measured_at} reused ({len(kept.cells)} cells)")
+            return kept
+    state = _resumed(run, plan)
+    begun_s = run.clock.now_s()
+    for boot in range(1, BOOTS + 1):
+        try:
+            profile = _measure(run, plan, qualification, tokens, state, begun_s)
+        except (EngineDied, EngineApiError, LoadStoppedError) as error:
+            live = run.session.measuring_if_up()
+            if live is not None and live.engine.died() is None:
+                raise
+            if boot == BOOTS:
+                raise
+            run.progress.say(f"the engine died while profiling; cells are kept ({error})")
+            run.session.stop_measuring()
+        else:
+            run.workspace.save(run.identity, profile)
+            run.workspace.discard(run.identity, PARTIAL)
+            return profile
+    raise AssertionError("unreachable: the loop returns or raises")
+
+
+def _measure(
+    run: RunContext,
+    plan: CapturePlan,
+    qualification: Qualification,
+    tokens: np.ndarray,
+    state: ProfileState,
+    begun_s: float,
+) -> Profile:
+    live = run.session.measuring(plan)
+    kind = "mixed" if run.request.step_kind == "mixed" else "constant"
+    requests, prompt_tok = step_time_requests(
+        run.request, sample_prompts(run.request), live, run.progress
+    )
+    fingerprint = run.target.fingerprint
+    padded = padded_tokens(plan, fingerprint.engine, fingerprint.device, fingerprint.method)
+    envelope = qualification.envelope
+    grid = set(initial_grid(plan.max_num_seqs))
+    if padded is not None:
+        grid |= set(graph_boundaries(padded, plan.lengths, plan.max_num_seqs, BOUNDARY_POINTS))
+
+    def lengths_at(batch_size: int) -> tuple[int, ...]:
+        return tuple(k for k in plan.lengths if envelope.contains(batch_size, k))
+
+    def more_points(estimates: Estimates) -> list[int]:
+        surface = StepTimeSurface.from_cells(_sound(estimates), padded)
+        return refine(surface, tokens, grid, padded, REFINE_POINTS)
+
+    def profile(problems: dict[tuple[int, int], str]) -> Profile:
+        return Profile(
+            fingerprint=run.identity,
+            plan=plan.content_hash,
+            method="in_engine",
+            step_kind=kind,
+            prompt_tok=max(1, round(prompt_tok)),
+            cells=state.records(problems),
+            wall_time_s=run.clock.now_s() - begun_s,
+            measured_at=run.clock.utc(),
+        )
+
+    measurer = BatchProfiler(
+        live.api, live.model.name, requests, prompt_tok, OPTIONS[kind], run.clock, run.progress
+    )
+    problems = run_profile(
+        measurer,
+        ProfilePlan(
+            grid=tuple(sorted(grid)),
+            lengths=lengths_at,
+            refine=more_points,
+            limits=LIMITS[kind],
+            budget_s=run.request.profile_budget_s,
+        ),
+        state,
+        kind,
+        run.clock,
+        run.progress,
+        lambda _: _keep(run, profile),
+    )
+    for (batch_size, length), problem in sorted(problems.items()):
+        run.progress.say(f"cell b={batch_size} K={length} is not used: {problem}")
+    return profile(problems)
+
+
+def _keep(run: RunContext, profile: Callable[[dict[tuple[int, int], str]], Profile]) -> None:
+    run.workspace.save(run.identity, profile({}), PARTIAL)
+
+
+def _resumed(run: RunContext, plan: CapturePlan) -> ProfileState:
+    """Cells of an unfinished profile under the same plan."""
+    partial = None if run.fresh else run.workspace.load(run.identity, Profile, PARTIAL)
+    if partial is None or partial.plan != plan.content_hash:
+        return ProfileState()
+    run.progress.say(f"going on from {len(partial.cells)} cells of an unfinished profile")
+    return ProfileState.from_records(c for c in partial.cells if c.samples_s)
+
+
+def _sound(estimates: Estimates) -> Estimates:
+    return {key: e for key, e in estimates.items() if e.step_time_s > 0}
