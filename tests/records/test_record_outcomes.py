@@ -51,11 +51,10 @@ def test_a_prior_has_no_positions_beyond_its_draft() -> None:
     }
     with pytest.raises(ValueError, match="2 positions from drafts of 1"):
         AcceptancePrior(counts=counts, **fields)
-    AcceptancePrior(counts=counts, **(fields | {"draft_length": 2}))
+    fields["draft_length"] = 2
+    AcceptancePrior(counts=counts, **fields)
     with pytest.raises(ValueError, match="by_batch_size"):
-        AcceptancePrior(
-            counts=counts, by_batch_size={"eight": counts}, **(fields | {"draft_length": 2})
-        )
+        AcceptancePrior(counts=counts, by_batch_size={"eight": counts}, **fields)
 
 
 def cell(**changes: Any) -> Cell:

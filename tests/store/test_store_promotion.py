@@ -55,6 +55,7 @@ def test_a_passing_verdict_promotes(world: World) -> None:
     move = promote(world.store, "live", version, verdict, AT, "nightly", "first table")
     assert move == Move(move.pointer, True)
     pointer, _ = world.store.read_pointer("live")
+    assert pointer is not None
     assert pointer == move.pointer
     assert (pointer.action, pointer.verdict, pointer.sequence) == ("promote", verdict, 1)
     assert (pointer.table_version, pointer.fingerprint) == (version, FINGERPRINT.identity)
