@@ -18,6 +18,9 @@ _SUMS = (
     "invalid_requests",
 )
 
+# Requests verified, and requests drafted and accepted through position 1 … K_max.
+Counts = tuple[int, Sequence[int], Sequence[int]]
+
 
 @dataclass(slots=True)
 class Step:
@@ -25,7 +28,8 @@ class Step:
 
     scheduled: tokens per request; drafts: draft tokens to verify per request (requests
     without a draft are absent); draft_length: K chosen in this step, drafted at its end and
-    verified in the next; new and resumed: requests that start or recompute; cached and
+    verified in the next; counts: the step's sums, or None where draft_counts holds them; new
+    and resumed: requests that start or recompute; cached and
     cached_outputs: the others, and the output tokens each had (or surely has in flight);
     outputs: the new tokens per request.
     """
@@ -47,14 +51,15 @@ class Step:
     kv_cache_usage: float
     graph_mode: int
     padded_tokens: int
+    counts: Counts | None = None
 
 
 class Observer:
     """Turns steps into ring records and running totals.
 
-    `draft_counts` is filled by the seam between two steps: entry d·(K_max+1)+a counts the
-    requests whose d drafts were verified and whose first a were accepted. A request whose
-    drafts a grammar invalidated is not counted.
+    `draft_counts` is filled by the seam while it counts each request itself: entry
+    d·(K_max+1)+a counts the requests whose d drafts were verified and whose first a were
+    accepted. A request whose drafts a grammar invalidated is not counted.
     """
 
     def __init__(self, ring: StepRing) -> None:
@@ -105,7 +110,7 @@ class Observer:
         if drafted_requests < decodes:
             shortest = 0
         request_steps = decodes if length_verified > 0 else 0
-        verified, drafted, accepted = self._take_counts(shortest, longest)
+        verified, drafted, accepted = step.counts or self._take_counts(longest)
         output_tokens = sum(map(len, step.outputs))
 
         self.ring.append(
@@ -201,11 +206,11 @@ class Observer:
             return prefills, prefill_tokens, UNKNOWN_LENGTH
         return prefills, prefill_tokens, self._last_length
 
-    def _take_counts(self, shortest: int, longest: int) -> tuple[int, list[int], list[int]]:
+    def _take_counts(self, longest: int) -> Counts:
         """Empty draft_counts into requests verified, drafted and accepted through i."""
         drafted, accepted = [0] * self.max_draft_length, [0] * self.max_draft_length
         verified = 0
-        for length in range(max(shortest, 1), longest + 1):
+        for length in range(1, longest + 1):
             start = length * self.width
             row = self.draft_counts[start : start + self.width]
             requests = sum(row)

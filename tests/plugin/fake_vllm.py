@@ -30,7 +30,14 @@ class ModelRunnerOutput:
     cudagraph_stats: Any = None
 
 
-OUTPUT_CLASSES = (SchedulerOutput, CachedRequestData, ModelRunnerOutput)
+@dataclass
+class SpecDecodingStats:
+    num_drafts: int = 0
+    num_draft_tokens_per_pos: list[int] = field(default_factory=lambda: [0] * 3)
+    num_accepted_tokens_per_pos: list[int] = field(default_factory=lambda: [0] * 3)
+
+
+OUTPUT_CLASSES = (SchedulerOutput, CachedRequestData, ModelRunnerOutput, SpecDecodingStats)
 
 
 class Scheduler:
@@ -44,7 +51,9 @@ class Scheduler:
         k_max: int = 3,
         runner_v2: bool = False,
         device: str = "cpu",
+        log_stats: bool = True,
     ) -> None:
+        self.log_stats = log_stats
         self.dynamic_sd_lookup = lookup
         self.num_spec_tokens = k_max
         self.use_v2_model_runner = runner_v2
@@ -72,7 +81,20 @@ class Scheduler:
         request_id: str,
     ) -> Any:
         self.counted.append((num_draft_tokens, num_accepted_tokens))
-        return (spec_decoding_stats or 0) + 1
+        if not self.log_stats:
+            return None
+        stats = spec_decoding_stats or SpecDecodingStats()
+        stats.num_drafts += 1
+        for position in range(
+            num_draft_tokens - (num_invalid_spec_tokens or {}).get(request_id, 0)
+        ):
+            stats.num_draft_tokens_per_pos[position] += 1
+        for position in range(num_accepted_tokens):
+            stats.num_accepted_tokens_per_pos[position] += 1
+        return stats
+
+    def make_stats(self, spec_decoding_stats: Any = None, other: Any = None) -> Any:
+        return spec_decoding_stats if self.log_stats else None
 
     def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
         stats = None
@@ -85,7 +107,7 @@ class Scheduler:
                 num_invalid_spec_tokens=scheduler_output.num_invalid_spec_tokens,
                 request_id=request,
             )
-        return {"stats": stats, "of": scheduler_output}
+        return {"stats": self.make_stats(stats, "other"), "of": scheduler_output}
 
     def decode(self, batch: int, accepted: int = 0) -> tuple[SchedulerOutput, ModelRunnerOutput]:
         """The outputs of a pure decode step whose drafts were made by the step before."""

@@ -35,27 +35,36 @@ def _core(scheduler: fake_vllm.Scheduler, found: object, problem: str | None = N
     return Core(scheduler)
 
 
-def test_results_are_vllms_own_and_counts_are_kept() -> None:
-    scheduler, runtime = _attached()
+@pytest.mark.parametrize("log_stats", [True, False])
+def test_results_are_vllms_own_and_counts_are_kept(log_stats: bool) -> None:
+    scheduler, runtime = _attached(log_stats=log_stats)
     for accepted in (0, 2, 1):
         outputs = scheduler.decode(2, accepted)
         result = scheduler.update_from_output(*outputs)
         assert result["of"] is outputs[0]
     assert scheduler.counted == [(3, 2), (3, 2), (3, 1), (3, 1)]
+    assert (result["stats"] is not None) == log_stats
     assert runtime.observer.totals()["accepted_through"] == [4, 2, 0]
     assert runtime.observer.totals()["drafted_through"] == [4, 4, 4]
+    assert runtime.observer.totals()["verified_requests"] == 4
 
 
-def test_invalidated_drafts_are_left_out() -> None:
-    scheduler, runtime = _attached()
+@pytest.mark.parametrize("log_stats", [True, False])
+def test_invalidated_drafts_are_left_out(log_stats: bool) -> None:
+    scheduler, runtime = _attached(log_stats=log_stats)
     scheduler.update_from_output(*scheduler.decode(2))
     output, model_output = scheduler.decode(2, 3)
-    output.num_invalid_spec_tokens = {"r0": 3}
+    output.num_invalid_spec_tokens = {"r0": 1}
     scheduler.update_from_output(output, model_output)
-    totals = runtime.observer.totals()
-    assert totals["drafted_through"] == [1, 1, 1]
-    assert totals["invalid_requests"] == 1
-    assert len(scheduler.counted) == 2
+    assert runtime.observer.totals()["drafted_through"] == [1, 1, 1]
+    assert runtime.observer.totals()["invalid_requests"] == 1
+    scheduler.update_from_output(*scheduler.decode(2, 1))
+    assert runtime.observer.totals()["drafted_through"] == [3, 3, 3]
+    assert runtime.observer.totals()["accepted_through"] == [3, 1, 1]
+    assert runtime.observer.totals()["verified_requests"] == 3
+    assert len(scheduler.counted) == 4
+    assert ("make_spec_decoding_stats" in vars(scheduler)) == (not log_stats)
+    assert runtime.active
 
 
 def test_an_exception_in_recording_turns_off_and_restores() -> None:
@@ -68,24 +77,34 @@ def test_an_exception_in_recording_turns_off_and_restores() -> None:
     assert not runtime.active
     assert "scheduled_cached_reqs" in (runtime.reason or "")
     assert scheduler.dynamic_sd_lookup is boot
-    assert "update_from_output" not in vars(scheduler)
-    assert "make_spec_decoding_stats" not in vars(scheduler)
+    assert not {"update_from_output", "make_stats", "make_spec_decoding_stats"} & set(
+        vars(scheduler)
+    )
     with pytest.raises(InactiveError):
         runtime.pin({"draft_length": 1})
     assert runtime.status()["active"] is False
 
 
 def test_an_exception_in_counting_turns_off_and_vllms_call_is_still_made() -> None:
-    scheduler, runtime = _attached()
-    assert scheduler.make_spec_decoding_stats(4, 999, 0, None, "r") == 5
+    scheduler, runtime = _attached(log_stats=False)
+    assert scheduler.make_spec_decoding_stats(None, 999, 0, None, "r") is None
     assert scheduler.counted == [(999, 0)]
     assert not runtime.active
+
+
+def test_sums_of_an_unknown_form_turn_off() -> None:
+    scheduler, runtime = _attached()
+    scheduler.update_from_output(*scheduler.decode(1))
+    output, model_output = scheduler.decode(1)
+    scheduler.make_spec_decoding_stats = lambda *_, **__: object()  # type: ignore[method-assign]
+    assert scheduler.update_from_output(output, model_output)["of"] is output
+    assert "num_drafts" in (runtime.reason or "")
 
 
 def test_vllms_own_exception_is_not_swallowed() -> None:
     scheduler, runtime = _attached()
     with pytest.raises(AttributeError):
-        scheduler.update_from_output(None, None)
+        scheduler.update_from_output(scheduler.decode(1)[0], None)
     assert runtime.active
 
 
@@ -159,12 +178,15 @@ def test_probe_accepts_the_known_and_refuses_the_rest() -> None:
     class More(fake_vllm.Scheduler):
         def make_spec_decoding_stats(self, *arguments: Any) -> Any: ...
 
-    for changed in (Renamed, More, object):
+    class Fewer(fake_vllm.Scheduler):
+        def make_stats(self, other: Any = None) -> Any: ...
+
+    for changed in (Renamed, More, Fewer, object):
         with pytest.raises(SeamError):
             probe(changed, fake_vllm.OUTPUT_CLASSES)
     reduced = type("ModelRunnerOutput", (), {"__dataclass_fields__": {}})
     with pytest.raises(SeamError, match="sampled_token_ids"):
-        probe(fake_vllm.Scheduler, (*fake_vllm.OUTPUT_CLASSES[:2], reduced))
+        probe(fake_vllm.Scheduler, (*fake_vllm.OUTPUT_CLASSES[1:2], reduced))
 
 
 @pytest.mark.parametrize(

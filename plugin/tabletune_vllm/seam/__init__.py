@@ -32,7 +32,9 @@ def install(settings: Settings) -> None:
         outputs = importlib.import_module("vllm.v1.core.sched.output")
         scheduler = importlib.import_module("vllm.v1.core.sched.scheduler").Scheduler
         model_output = importlib.import_module("vllm.v1.outputs").ModelRunnerOutput
-        probe(scheduler, (outputs.SchedulerOutput, outputs.CachedRequestData, model_output))
+        sums = importlib.import_module("vllm.v1.spec_decode.metrics").SpecDecodingStats
+        scheduled = (outputs.SchedulerOutput, outputs.CachedRequestData)
+        probe(scheduler, (*scheduled, model_output, sums))
         wrap_scheduler(scheduler, settings, version)
     except Exception as error:
         problem = str(error) if isinstance(error, PluginError) else repr(error)

@@ -13,9 +13,9 @@ from typing import Any, cast
 from tabletune_vllm import __version__
 from tabletune_vllm.errors import InactiveError, PluginError, SeamError
 from tabletune_vllm.logs import logger, warn_once
-from tabletune_vllm.observe import GRAPH_UNKNOWN, Step
+from tabletune_vllm.observe import Counts
 from tabletune_vllm.runtime import EngineFacts, Runtime
-from tabletune_vllm.seam.graphs import GRAPH_MODES
+from tabletune_vllm.seam.steps import step_of
 from tabletune_vllm.settings import Settings
 
 # The scheduler's attribute that holds its Runtime, or the reason (text) why it has none.
@@ -85,8 +85,17 @@ def attach(scheduler: Any, settings: Settings, version: str) -> Runtime:
 def hook(
     scheduler: Any, facts: EngineFacts, ring_steps: int, clock: Callable[[], float]
 ) -> Runtime:
-    """Put the two hooks on a scheduler; vLLM's own results are returned untouched."""
-    update, make_stats = scheduler.update_from_output, scheduler.make_spec_decoding_stats
+    """Put the hooks on a scheduler; vLLM's own results are returned untouched.
+
+    vLLM adds up a step's drafts itself and hands the sums to make_stats once per step, which
+    costs nothing to read. Only where it does not (statistics switched off), or where its sums
+    contain grammar-invalidated drafts, is every request counted by a hook of its own.
+    """
+    update = scheduler.update_from_output
+    make_stats = scheduler.make_stats
+    count_request = scheduler.make_spec_decoding_stats
+    count_always = not scheduler.log_stats
+    sums: Any = None
 
     def set_lookup(lookup: list[int]) -> None:
         scheduler.dynamic_sd_lookup = lookup
@@ -98,20 +107,41 @@ def hook(
 
     runtime = Runtime(facts, scheduler.dynamic_sd_lookup, ring_steps, set_lookup, unhook)
     observer = runtime.observer
-    counts, width = observer.draft_counts, observer.width
+    draft_counts, width = observer.draft_counts, observer.width
+    nothing = [0] * facts.max_draft_length
 
-    def update_from_output(scheduler_output: Any, model_runner_output: Any) -> Any:
-        now_s = clock()
+    def hooked_update(scheduler_output: Any, model_runner_output: Any) -> Any:
+        nonlocal sums
+        now_s, sums, counting = clock(), None, count_always
+        if runtime.reason is not None:
+            return update(scheduler_output, model_runner_output)
+        try:
+            if scheduler_output.num_invalid_spec_tokens and not counting:
+                counting = True
+                scheduler.make_spec_decoding_stats = hooked_count
+        except Exception as error:
+            runtime.turn_off(f"preparing a step failed: {error!r}")
         result = update(scheduler_output, model_runner_output)
         if runtime.reason is None:
             try:
-                step = step_of(scheduler, scheduler_output, model_runner_output, now_s)
-                observer.record(step)
+                counts: Counts | None = None
+                if not counting:
+                    counts = (0, nothing, nothing) if sums is None else _counts_of(sums)
+                elif not count_always:
+                    del scheduler.make_spec_decoding_stats
+                observer.record(
+                    step_of(scheduler, scheduler_output, model_runner_output, now_s, counts)
+                )
             except Exception as error:
                 runtime.turn_off(f"recording a step failed: {error!r}")
         return result
 
-    def make_spec_decoding_stats(
+    def hooked_stats(*args: Any, **kwargs: Any) -> Any:
+        nonlocal sums
+        sums = args[0] if args else kwargs.get("spec_decoding_stats")
+        return make_stats(*args, **kwargs)
+
+    def hooked_count(
         spec_decoding_stats: Any,
         num_draft_tokens: int,
         num_accepted_tokens: int,
@@ -120,10 +150,10 @@ def hook(
     ) -> Any:
         try:
             if not num_invalid_spec_tokens or request_id not in num_invalid_spec_tokens:
-                counts[num_draft_tokens * width + num_accepted_tokens] += 1
+                draft_counts[num_draft_tokens * width + num_accepted_tokens] += 1
         except Exception as error:
             runtime.turn_off(f"counting a draft failed: {error!r}")
-        return make_stats(
+        return count_request(
             spec_decoding_stats,
             num_draft_tokens,
             num_accepted_tokens,
@@ -131,41 +161,17 @@ def hook(
             request_id,
         )
 
-    hooks = {
-        "update_from_output": update_from_output,
-        "make_spec_decoding_stats": make_spec_decoding_stats,
+    hooks: dict[str, Callable[..., Any]] = {
+        "update_from_output": hooked_update,
+        "make_stats": hooked_stats,
+        "make_spec_decoding_stats": hooked_count,
     }
     for name, function in hooks.items():
-        setattr(scheduler, name, function)
+        if function is not hooked_count or count_always:
+            setattr(scheduler, name, function)
     logger.info("TableTune %s measures this engine (%s)", __version__, facts.runner)
     return runtime
 
 
-def step_of(scheduler: Any, output: Any, model_output: Any, now_s: float) -> Step:
-    """The plain values of one step, from vLLM's scheduler and model outputs."""
-    cached = output.scheduled_cached_reqs
-    running, waiting = scheduler.get_request_counts()
-    graph = model_output.cudagraph_stats
-    mode, padded = GRAPH_UNKNOWN, -1
-    if graph is not None:
-        mode = GRAPH_MODES.get(str(graph.runtime_mode).rpartition(".")[2], GRAPH_UNKNOWN)
-        padded = graph.num_padded_tokens
-    return Step(
-        time_s=now_s,
-        scheduled=output.num_scheduled_tokens,
-        scheduled_tokens=output.total_num_scheduled_tokens,
-        drafts=output.scheduled_spec_decode_tokens,
-        draft_length=output.num_spec_tokens_to_schedule,
-        new=[request.req_id for request in output.scheduled_new_reqs],
-        resumed=cached.resumed_req_ids,
-        cached=cached.req_ids,
-        cached_outputs=cached.num_output_tokens,
-        outputs=model_output.sampled_token_ids,
-        invalid_requests=len(output.num_invalid_spec_tokens or ()),
-        preempted_requests=len(output.preempted_req_ids or ()),
-        running_requests=running,
-        waiting_requests=waiting,
-        kv_cache_usage=scheduler.get_kv_cache_usage(),
-        graph_mode=mode,
-        padded_tokens=padded,
-    )
+def _counts_of(sums: Any) -> Counts:
+    return sums.num_drafts, sums.num_draft_tokens_per_pos, sums.num_accepted_tokens_per_pos

