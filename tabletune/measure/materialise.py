@@ -163,7 +163,8 @@ def _convert(
     search = [str(packages), environment.get("PYTHONPATH", "")]
     environment["PYTHONPATH"] = os.pathsep.join(part for part in search if part)
     environment |= {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "CUDA_VISIBLE_DEVICES": ""}
-    command = [str(engine_python), str(SCRIPT), str(gguf), str(made)]
+    # -P: the script's neighbours must not stand in for modules of the same name.
+    command = [str(engine_python), "-P", str(SCRIPT), str(gguf), str(made)]
     try:
         outcome = subprocess.run(
             command,

@@ -41,7 +41,7 @@ def probe_engine(
     full = {**os.environ, **(environment or {})}
     try:
         outcome = subprocess.run(
-            [str(python), str(SCRIPT)],
+            [str(python), "-P", str(SCRIPT)],  # -P: neighbours stand in for no module
             env=full,
             capture_output=True,
             text=True,
