@@ -2,9 +2,10 @@
 
     python fake_engine.py PORT MODE [FILE]
 
-Modes: serve, dies (at boot), hangs (never serves), family (serves; a child and a grandchild
-in sessions of their own, their process ids in FILE; deaf to SIGINT and SIGTERM), late-death
-(serves until /die is asked for), stuck (reports a fatal error at boot but stays).
+Modes: serve (until /die is asked for), dies (at boot), hangs (never serves), family (serves;
+a child and a grandchild in sessions of their own, their process ids in FILE; deaf to SIGINT
+and SIGTERM), stuck (reports a fatal error at boot but stays), outrun (the first time, finds
+its port taken; then serves; FILE remembers).
 """
 
 import http.server
@@ -51,6 +52,9 @@ def main() -> None:
     if mode == "dies":
         print("api_server.py: error: unrecognized arguments: --nonsense", flush=True)
         sys.exit(2)
+    if mode == "outrun" and not pathlib.Path(sys.argv[3]).exists():
+        pathlib.Path(sys.argv[3]).write_text("once")
+        sys.exit("ERROR: [Errno 98] error while attempting to bind: address already in use")
     if mode == "stuck":
         prefix = "(EngineCore pid=1) ERROR 11-29 19:44:42 [core.py:1510]"
         print(f"{prefix} EngineCore failed to start.", flush=True)

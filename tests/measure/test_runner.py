@@ -200,6 +200,16 @@ def test_a_taken_port_is_named(tmp_path: pathlib.Path) -> None:
     assert not (tmp_path / "engine.log").exists()
 
 
+def test_a_port_lost_at_the_last_moment(tmp_path: pathlib.Path) -> None:
+    """A free port is chosen again; a port asked for is named in the error."""
+    with start_engine(fake_launch(tmp_path, "outrun")) as engine:
+        assert engine.is_healthy()
+    (tmp_path / "pids").unlink()
+    port = engine.port
+    with pytest.raises(PortTaken, match=str(port)):
+        start_engine(fake_launch(tmp_path, "outrun", port))
+
+
 def test_wrong_python_and_unwritable_log(tmp_path: pathlib.Path) -> None:
     launch = EngineLaunch(tmp_path / "none", "fake", tmp_path / "engine.log")
     with pytest.raises(EngineNotStarted, match="tabletune engine list"):
