@@ -5,10 +5,12 @@ group. Steps are read while they run; only those whose verified drafts were made
 pinned length are counted (source: paper §4.2, one run at the longest K).
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from tabletune.measure.api import EngineApiError
 from tabletune.measure.clock import Clock
 from tabletune.measure.driven import DrivenEngine, Load, OpenLoad, open_closed_loop
 from tabletune.measure.load import LoadRequest
@@ -127,7 +129,8 @@ def measure_acceptance(
             last_error = load.counts.last_error or last_error
             _refuse_failed(load, group)
     finally:
-        engine.pin(None)
+        with contextlib.suppress(EngineApiError):  # the engine is gone: told elsewhere
+            engine.pin(None)
     if not collector.total.request_steps:
         found = f"found no step with drafts of length {draft_length}"
         if collector.other_length:

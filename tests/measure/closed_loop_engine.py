@@ -45,8 +45,8 @@ class LoopClock:
 
 def default_step_time_s(batch_size: int, draft_length: float) -> float:
     """Cheap drafts at small batches, dear ones at large: the best length falls with b."""
-    per_guess_s = 0.0001 + 0.00006 * batch_size
-    return 0.004 + 0.00002 * batch_size + per_guess_s * draft_length
+    per_guess_s = 0.0005 + 0.0006 * batch_size
+    return 0.02 + 0.0001 * batch_size + per_guess_s * draft_length
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Behaviour:
         survival: S_1 … S_K.
         step_time_s: T(b, K) in seconds; K is the mean of guesses over the batch.
         noise: relative standard deviation of a step's time.
-        drift: relative amplitude of a slow change of speed, period 20 s.
+        drift: relative amplitude of a slow change of speed, period 60 s.
         proposal: share of decode request-steps for which the drafter proposes anything.
         prefill_s_per_tok: added to a step for each prompt token (characters / 4).
         max_num_seqs: largest batch.
@@ -291,7 +291,7 @@ class LoopEngine:
         time_s = behaviour.step_time_s(len(batch), sum(drafting) * k / len(batch))
         time_s += sum(c.prompt_tok for c in batch if not c.prefilled) * behaviour.prefill_s_per_tok
         time_s *= float(np.exp(behaviour.noise * self._rng.standard_normal()))
-        time_s *= 1.0 + behaviour.drift * np.sin(self._engine_s * 2 * np.pi / 20)
+        time_s *= 1.0 + behaviour.drift * np.sin(self._engine_s * 2 * np.pi / 60)
         if self._engine_s + time_s > target_s + 1e-12:
             self._rng.bit_generator.state = state  # the step is drawn again when there is time
             return False

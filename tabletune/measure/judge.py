@@ -1,0 +1,211 @@
+"""Decides whether measured throughput lets a table pass. Pure: windows in, verdict out.
+
+For each concurrency and each policy that the candidate is held against, the ratio of mean
+throughputs candidate / other has a bootstrap interval low … high. With bound = 1 − margin:
+
+- *holds* when low ≥ bound: at this confidence the candidate is not worse by the margin;
+- *fails* when high < bound: it is;
+- *unclear* otherwise. More rounds are then measured for that pair, up to a cap. A pair still
+  unclear passes when its point estimate reaches the bound **and** low ≥ bound − `slack`; the
+  reasons say that it was unclear. So noise alone neither passes a table that may be far worse
+  (low is far below) nor fails a good one before the cap is spent.
+
+Where every step of the candidate and of a fixed length (or the incumbent) used the same draft
+length, they are the same thing at this load. Such a pair passes unless it *fails* clearly.
+
+The candidate is held against *every* fixed length, K = 0 among them, and so against the best.
+This avoids choosing a best one first: the largest of several noisy means is too large (the
+winner's curse), and a ratio to it too small. What remains of the effect is that the lowest of
+several ratios is low by chance; it shrinks with the noise, which is why unclear pairs, and
+among them those against a lucky length, get further rounds.
+
+Looking after each batch of rounds makes wrong clear decisions somewhat more likely than one
+look would; with the few looks made here by less than a factor of two.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from tabletune.core.bootstrap import ratio_interval
+from tabletune.measure.measurements import Measurements
+from tabletune.records.verdict import Margins, Ratio
+
+Standing = Literal["holds", "unclear", "fails"]
+
+CANDIDATE = "candidate"
+INCUMBENT = "incumbent"
+NO_SPECULATION = "no_speculation"
+STOCK = "stock"
+#: The candidate under the plugin, measured with the instrument of other engines.
+CANDIDATE_BY_METRICS = "candidate_by_metrics"
+
+
+def fixed_policy(draft_length: int) -> str:
+    """The name of the policy that always uses `draft_length`."""
+    return f"fixed-{draft_length}"
+
+
+def fixed_length(policy: str) -> int | None:
+    """The draft length of a fixed policy, None for any other."""
+    head, _, tail = policy.partition("-")
+    return int(tail) if head == "fixed" and tail.isdecimal() else None
+
+
+def baseline_of(policy: str) -> str:
+    """The candidate's series that `policy` is compared with: the one of its instrument."""
+    return CANDIDATE_BY_METRICS if policy in (NO_SPECULATION, STOCK) else CANDIDATE
+
+
+def margin_of(policy: str, margins: Margins) -> float | None:
+    """The margin towards `policy`; None for one that the candidate is not held against."""
+    if fixed_length(policy) is not None:
+        return margins.best_fixed
+    return {INCUMBENT: margins.incumbent, NO_SPECULATION: margins.no_speculation}.get(policy)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidate over one policy at one concurrency.
+
+    Attributes:
+        windows: windows of the other policy.
+        same_lengths: every step of both used the same draft length, so that a difference is
+            noise, or the machine's.
+    """
+
+    policy: str
+    concurrency: int
+    ratio: float
+    low: float
+    high: float
+    bound: float
+    windows: int
+    same_lengths: bool = False
+
+    @property
+    def standing(self) -> Standing:
+        """See the module."""
+        if self.low >= self.bound:
+            return "holds"
+        return "fails" if self.high < self.bound else "unclear"
+
+    def passes(self, slack: float) -> bool:
+        """The decision once no further rounds are measured."""
+        if self.standing != "unclear" or self.same_lengths:
+            return self.standing != "fails"
+        return self.ratio >= self.bound and self.low >= self.bound - slack
+
+    def record(self) -> Ratio:
+        """For the verdict."""
+        return Ratio(
+            policy=self.policy,
+            concurrency=self.concurrency,
+            ratio=self.ratio,
+            low=max(self.low, 0.0),
+            high=self.high,
+        )
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The outcome over all pairs."""
+
+    passed: bool
+    reasons: tuple[str, ...]
+    ratios: tuple[Ratio, ...]
+
+
+def compare(
+    measurements: Measurements,
+    concurrency: int,
+    margins: Margins,
+    rng: np.random.Generator,
+) -> list[Comparison]:
+    """The candidate against every policy measured at `concurrency` that it is held against."""
+    found: list[Comparison] = []
+    policies = measurements.policies(concurrency)
+    for policy in policies:
+        margin = margin_of(policy, margins)
+        if margin is None or baseline_of(policy) not in policies:
+            continue
+        top, bottom, paired = measurements.pair(baseline_of(policy), policy, concurrency)
+        estimate = ratio_interval(
+            top, bottom, rng=rng, paired=paired, confidence=margins.confidence
+        )
+        found.append(
+            Comparison(
+                policy,
+                concurrency,
+                estimate.ratio,
+                estimate.low,
+                estimate.high,
+                1 - margin,
+                len(bottom),
+                measurements.same_lengths(baseline_of(policy), policy, concurrency),
+            )
+        )
+    return found
+
+
+def judge(comparisons: Iterable[Comparison], slack: float) -> Judgement:
+    """Pass or fail, with a reason for each concurrency. Raises ValueError for no comparison."""
+    every = list(comparisons)
+    if not every:
+        raise ValueError("expected at least one comparison, found none; measure a policy first")
+    reasons: list[str] = []
+    for concurrency in sorted({c.concurrency for c in every}):
+        here = [c for c in every if c.concurrency == concurrency]
+        failing = [c for c in here if not c.passes(slack)]
+        reasons += [_failure(c, slack) for c in failing]
+        if not failing:
+            reasons.append(_success(concurrency, here))
+        reasons += [
+            f"concurrency {c.concurrency}: the comparison with {words(c.policy)} stayed unclear "
+            f"after {c.windows} windows ({_interval(c)}) and was decided by "
+            + ("both using the same draft lengths" if c.same_lengths else "its mean")
+            for c in here
+            if c.standing == "unclear" and c.passes(slack)
+        ]
+    passed = all(c.passes(slack) for c in every)
+    return Judgement(passed, tuple(reasons), tuple(c.record() for c in every))
+
+
+def words(policy: str) -> str:
+    """A policy in words."""
+    length = fixed_length(policy)
+    if length is not None:
+        return "draft off (K = 0)" if length == 0 else f"fixed draft length {length}"
+    return {
+        INCUMBENT: "the incumbent table",
+        NO_SPECULATION: "an engine without speculation",
+        STOCK: "the stock engine",
+    }.get(policy, policy)
+
+
+def _interval(c: Comparison) -> str:
+    return f"{c.ratio:.1%}, {c.low:.1%} to {c.high:.1%}"
+
+
+def _failure(c: Comparison, slack: float) -> str:
+    start = f"concurrency {c.concurrency}: {_interval(c)} of the throughput of {words(c.policy)}"
+    if c.standing == "fails" or c.ratio < c.bound:
+        clear = "" if c.standing == "fails" else ", though not clearly"
+        same = ", with the same draft lengths: something else differs" if c.same_lengths else ""
+        return f"{start}, below the {c.bound:.0%} asked for{clear}{same}"
+    return (
+        f"{start}: too noisy to exclude a loss beyond {1 - c.bound + slack:.0%} after {c.windows} "
+        "windows; validate again on a quieter machine or with more rounds"
+    )
+
+
+def _success(concurrency: int, here: list[Comparison]) -> str:
+    lowest = min(here, key=lambda c: c.ratio)
+    text = (
+        f"concurrency {concurrency}: the table is not worse than any policy beyond its margin; "
+        f"the closest is {words(lowest.policy)}: {_interval(lowest)} of its throughput"
+    )
+    same = [words(c.policy) for c in here if c.same_lengths]
+    return text + (f"; the table is the same here as {' and '.join(same)}" if same else "")

@@ -1,0 +1,108 @@
+import numpy as np
+import pytest
+
+from tabletune.measure.judge import (
+    CANDIDATE,
+    CANDIDATE_BY_METRICS,
+    INCUMBENT,
+    NO_SPECULATION,
+    Comparison,
+    compare,
+    fixed_length,
+    fixed_policy,
+    judge,
+)
+from tabletune.measure.measurements import Key, Measurements
+from tabletune.records.verdict import Margins
+
+SLACK = 0.10
+
+
+def comparison(ratio, low, high, policy="fixed-2", **fields):
+    return Comparison(policy, 8, ratio, low, high, 0.97, 12, **fields)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "standing", "passes"),
+    [
+        (1.00, 0.98, 1.02, "holds", True),
+        (0.98, 0.97, 0.99, "holds", True),
+        (0.98, 0.96, 1.00, "unclear", True),
+        (0.96, 0.94, 0.98, "unclear", False),
+        (0.95, 0.93, 0.969, "fails", False),
+        (1.00, 0.86, 1.16, "unclear", False),  # may be 14 % worse: too noisy to pass
+        (0.97, 0.87, 1.07, "unclear", True),
+    ],
+)
+def test_what_passes(ratio, low, high, standing, passes):
+    found = comparison(ratio, low, high)
+    assert found.standing == standing
+    assert found.passes(SLACK) is passes
+    assert judge([found], SLACK).passed is passes
+
+
+def test_one_failure_anywhere_fails_the_whole():
+    good = [comparison(1.0, 0.99, 1.01, policy=f"fixed-{k}") for k in range(4)]
+    assert judge(good, SLACK).passed
+    bad = judge([*good, comparison(0.9, 0.88, 0.92, policy="fixed-4")], SLACK)
+    assert not bad.passed
+    assert bad.reasons == (
+        "concurrency 8: 90.0%, 88.0% to 92.0% of the throughput of fixed draft length 4, below "
+        "the 97% asked for",
+    )
+    with pytest.raises(ValueError, match="at least one comparison"):
+        judge([], SLACK)
+
+
+def test_reasons_say_what_was_unclear_and_what_too_noisy():
+    unclear = judge([comparison(0.98, 0.96, 1.0, policy=fixed_policy(0))], SLACK)
+    assert "draft off (K = 0) stayed unclear after 12 windows" in unclear.reasons[1]
+    noisy = judge([comparison(1.0, 0.86, 1.16)], SLACK)
+    assert "too noisy to exclude a loss beyond 13%" in noisy.reasons[0]
+    lucky = judge([comparison(0.96, 0.94, 0.98, same_lengths=True)], SLACK)
+    assert lucky.passed
+    assert "decided by both using the same draft lengths" in lucky.reasons[1]
+    near = judge([comparison(0.96, 0.94, 0.98, policy=INCUMBENT)], SLACK)
+    assert "the incumbent table, below the 97% asked for, though not clearly" in near.reasons[0]
+    same = judge([comparison(0.9, 0.89, 0.91, same_lengths=True)], SLACK)
+    assert "with the same draft lengths: something else differs" in same.reasons[0]
+
+
+def test_names():
+    assert [fixed_length(p) for p in (fixed_policy(3), "fixed-x", CANDIDATE)] == [3, None, None]
+
+
+def test_each_policy_has_its_margin_and_its_instrument():
+    found = Measurements()
+    rng = np.random.default_rng(1)
+    means = {CANDIDATE: 100, INCUMBENT: 100, "fixed-1": 50, "fixed-2": 200}
+    for policy, mean in means.items():
+        for i in range(8):
+            found.add(Key(policy, 4), i, mean * (1 + 0.01 * rng.standard_normal()), "a", "measured")
+    for i in range(4):
+        found.add(Key(CANDIDATE_BY_METRICS, 4), i, 90 + i / 10, "a", "measured")
+        found.add(Key(NO_SPECULATION, 4), i, 30 + i / 10, "b", "no_speculation")
+    by_policy = {c.policy: c for c in compare(found, 4, Margins(), rng)}
+    assert set(by_policy) == {INCUMBENT, "fixed-1", "fixed-2", NO_SPECULATION}
+    assert by_policy["fixed-1"].ratio == pytest.approx(2.0, rel=0.02)
+    assert by_policy["fixed-2"].standing == "fails"
+    assert by_policy[NO_SPECULATION].ratio == pytest.approx(3.0, rel=0.01)
+    assert by_policy[NO_SPECULATION].bound == 0.95
+
+
+def test_pairing_by_round_cancels_drift_and_boots_are_not_paired():
+    found, rng = Measurements(), np.random.default_rng(2)
+    for i in range(8):
+        speed = 100 * (1 + 0.3 * np.sin(i))
+        found.add(Key(CANDIDATE, 4), i, speed, "a", "measured")
+        found.add(
+            Key("fixed-1", 4), i, speed * (1 + 0.002 * rng.standard_normal()), "a", "measured"
+        )
+        found.add(Key("fixed-2", 4), i, speed, "b", "measured")
+    by_policy = {c.policy: c for c in compare(found, 4, Margins(), rng)}
+    assert by_policy["fixed-1"].high - by_policy["fixed-1"].low < 0.01
+    assert by_policy["fixed-2"].high - by_policy["fixed-2"].low > 0.2
+    found.add(Key(CANDIDATE, 4), 8, 1.0, "a", "measured")  # a round that the other lacks
+    assert (
+        found.pair(CANDIDATE, "fixed-1", 4).first == found.pair(CANDIDATE, "fixed-2", 4).first[:8]
+    )
