@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
 from tabletune.core.capture import compare_captured, predict_graphs
 from tabletune.measure.qualify import qualify
@@ -13,6 +14,8 @@ from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.session import LiveEngine
 from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
+
+GRAPH_FIELDS = ("mode", "num_tokens", "num_reqs", "uniform_token_count")
 
 
 def stage_qualify(run: RunContext) -> tuple[CapturePlan, Qualification]:
@@ -107,12 +110,15 @@ def _covered(
         plan, plan.lengths, fingerprint.engine, fingerprint.device, run.request.method
     )
     prediction = predict_graphs(settings)
-    captured = live.api.status().get("captured_graphs", {})
+    captured = live.api.graphs()
     if not captured.get("known"):
         reason = captured.get("reason", "the plugin does not say")
         run.progress.say(f"captured graphs could not be read back ({reason}); predicted ones hold")
         return prediction.coverage
-    comparison = compare_captured(prediction, captured["graphs"])
+    rows: list[list[Any]] = captured["graphs"]
+    comparison = compare_captured(
+        prediction, [dict(zip(GRAPH_FIELDS, row, strict=True)) for row in rows]
+    )
     if comparison.agrees:
         run.progress.say(f"the engine captured its {prediction.graph_count} graphs as predicted")
     for difference in comparison.differences:

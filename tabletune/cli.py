@@ -1,0 +1,114 @@
+"""The command line: `tabletune`, also installed as `dsd-tuner`."""
+
+import sys
+from typing import Annotated
+
+import typer
+from click import ClickException
+from pydantic import ValidationError
+from rich.console import Console
+
+from tabletune import __version__
+from tabletune.commands import doctor, engines, tables, tune
+from tabletune.commands.exit_codes import ExitCode
+from tabletune.core.capture import GraphSettingsError, UnsupportedEngineError
+from tabletune.core.errors import CoreError
+from tabletune.measure.acceptance import AcceptanceError
+from tabletune.measure.api import EngineApiError
+from tabletune.measure.artifact import ArtifactError
+from tabletune.measure.engine_errors import EngineError
+from tabletune.measure.engine_install import BadRequirement
+from tabletune.measure.installed_engine import EnvironmentProblem
+from tabletune.measure.metrics import MetricsError
+from tabletune.measure.probe import ProbeError
+from tabletune.measure.profile_in_engine import LoadStoppedError
+from tabletune.measure.prompts import PromptFileError
+from tabletune.measure.qualify_fallback import NothingQualified
+from tabletune.measure.uvtool import UvFailed, UvMissing
+from tabletune.measure.windows import LengthNotFollowedError, LoadEndedError
+from tabletune.pipeline.identify import Unsupported
+from tabletune.pipeline.request import RequestError
+from tabletune.pipeline.workspace import WorkspaceError
+from tabletune.records.base import RecordError
+from tabletune.store.errors import StoreError
+
+#: Every error that is explained by its own message, and its exit status.
+EXPLAINED: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
+    ((RequestError, PromptFileError, BadRequirement, ArtifactError), ExitCode.USAGE),
+    ((Unsupported, UnsupportedEngineError, GraphSettingsError), ExitCode.UNSUPPORTED),
+    (
+        (EngineError, EnvironmentProblem, ProbeError, EngineApiError, UvFailed, UvMissing),
+        ExitCode.ENGINE,
+    ),
+    (
+        (
+            NothingQualified,
+            AcceptanceError,
+            LoadStoppedError,
+            LoadEndedError,
+            LengthNotFollowedError,
+            MetricsError,
+            CoreError,
+        ),
+        ExitCode.MEASUREMENT,
+    ),
+    ((StoreError, WorkspaceError), ExitCode.STORE),
+    ((RecordError, ValidationError), ExitCode.RECORD),
+)
+
+app = typer.Typer(
+    name="tabletune",
+    help="Measured, validated and promoted draft-length tables for vLLM's speculative decoding.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+app.command("run")(tune.tune)
+app.command("profile")(tune.profile)
+app.command("build")(tables.build)
+app.command("validate")(tune.validate)
+app.command("promote")(tables.promote_version)
+app.command("rollback")(tables.roll_back)
+app.command("show")(tables.show)
+app.command("diff")(tables.diff)
+app.command("doctor")(doctor.doctor)
+app.add_typer(engines.app, name="engine")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"tabletune {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    _version_wanted: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run a command; explained errors end with their message and exit status."""
+    console = Console(stderr=True, highlight=False)
+    try:
+        code = app(arguments, standalone_mode=False)
+    except ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        console.print("interrupted: engines are stopped, what was measured is kept")
+        sys.exit(ExitCode.INTERRUPTED)
+    except Exception as error:
+        for kinds, status in EXPLAINED:
+            if isinstance(error, kinds):
+                console.print("[bold red]error:[/] ", end="")
+                console.print(str(error), markup=False, soft_wrap=True)
+                sys.exit(status)
+        raise
+    sys.exit(code or ExitCode.OK)
+
+
+if __name__ == "__main__":
+    main()

