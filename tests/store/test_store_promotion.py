@@ -25,11 +25,6 @@ from tests.store.world import (
 )
 
 
-@pytest.fixture
-def world(tmp_path: pathlib.Path) -> World:
-    return World(tmp_path / "store")
-
-
 def put_in_force(world: World, fingerprint: Fingerprint = FINGERPRINT) -> str:
     version, verdict = world.candidate(fingerprint)
     assert promote(world.store, "live", version, verdict, AT, "nightly", "better").moved

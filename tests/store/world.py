@@ -3,12 +3,14 @@
 import itertools
 import pathlib
 from dataclasses import dataclass, field
+from typing import Any
 
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 from tabletune.records.plan import CapturePlan, Envelope
+from tabletune.records.pointer import Pointer
 from tabletune.records.table import Parents, TableVersion, table_from_dense
 from tabletune.records.verdict import Margins, Verdict
-from tabletune.store.base import Store
+from tabletune.store.base import Store, Token
 from tabletune.store.folder import FolderStore
 
 AT = "2026-01-01T00:00:00+00:00"
@@ -105,3 +107,30 @@ def snapshot(root: pathlib.Path) -> dict[str, bytes]:
         for path in sorted(root.rglob("*"))
         if path.is_file() and path.name != ".lock"
     }
+
+
+def pointer_for(version: str, channel: str = "live", **changes: Any) -> Pointer:
+    """A forced first state of a channel."""
+    fields: dict[str, Any] = {
+        "channel": channel,
+        "sequence": 1,
+        "table_version": version,
+        "fingerprint": FINGERPRINT.identity,
+        "action": "force",
+        "moved_at": AT,
+        "moved_by": "a test",
+        "reason": "a test",
+    }
+    return Pointer(**(fields | changes))
+
+
+def after(pointer: Pointer, token: Token, version: str, **changes: Any) -> Pointer:
+    """The forced state after the one that was read."""
+    return pointer_for(
+        version,
+        pointer.channel,
+        sequence=pointer.sequence + 1,
+        previous_version=pointer.table_version,
+        previous_pointer=token.state,
+        **changes,
+    )
