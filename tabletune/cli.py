@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from tabletune import __version__
-from tabletune.commands import doctor, engines, tables, tune
+from tabletune.commands import demo, doctor, engines, tables, tune
 from tabletune.commands.exit_codes import ExitCode
 from tabletune.core.capture import GraphSettingsError, UnsupportedEngineError
 from tabletune.core.errors import CoreError
@@ -19,6 +19,7 @@ from tabletune.measure.artifact import ArtifactError
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.engine_install import BadRequirement
 from tabletune.measure.installed_engine import EnvironmentProblem
+from tabletune.measure.materialise import MaterialiseError
 from tabletune.measure.metrics import MetricsError
 from tabletune.measure.probe import ProbeError
 from tabletune.measure.profile_in_engine import LoadStoppedError
@@ -37,7 +38,15 @@ EXPLAINED: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
     ((RequestError, PromptFileError, BadRequirement, ArtifactError), ExitCode.USAGE),
     ((Unsupported, UnsupportedEngineError, GraphSettingsError), ExitCode.UNSUPPORTED),
     (
-        (EngineError, EnvironmentProblem, ProbeError, EngineApiError, UvFailed, UvMissing),
+        (
+            EngineError,
+            EnvironmentProblem,
+            MaterialiseError,
+            ProbeError,
+            EngineApiError,
+            UvFailed,
+            UvMissing,
+        ),
         ExitCode.ENGINE,
     ),
     (
@@ -70,6 +79,7 @@ app.command("promote")(tables.promote_version)
 app.command("rollback")(tables.roll_back)
 app.command("show")(tables.show)
 app.command("diff")(tables.diff)
+app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(engines.app, name="engine")
 

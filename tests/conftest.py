@@ -6,6 +6,15 @@ import pathlib
 import pytest
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--update-golden",
+        action="store_true",
+        default=False,
+        help="write golden files anew instead of comparing; say why in CHANGELOG.md",
+    )
+
+
 @pytest.fixture(scope="session")
 def engine_python() -> pathlib.Path:
     """The Python of an engine environment, from TABLETUNE_TEST_ENGINE_PYTHON."""

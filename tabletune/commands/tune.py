@@ -107,7 +107,7 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
             revalidate=base.revalidate or revalidate,
         )
         if model is None and method is None and engine is None:
-            _run(_last_request(out), out, store, root, by, steps, as_json)
+            run_request(_last_request(out), out, store, root, by, steps, as_json)
             return
         request = RunRequest(
             model=_needed("--model", model, "a folder or a hub id"),
@@ -128,7 +128,7 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
             allow_unknown_version=allow_unknown_version,
             margins=Margins(best_fixed=margin, incumbent=margin),
         )
-        _run(request, out, store, root, by, steps, as_json)
+        run_request(request, out, store, root, by, steps, as_json)
 
     command.__doc__ = summary
     return command
@@ -161,7 +161,7 @@ def _last_request(out: pathlib.Path) -> RunRequest:
     return RunRequest.load(path)
 
 
-def _run(
+def run_request(
     request: RunRequest,
     out: pathlib.Path,
     store_root: pathlib.Path | None,
@@ -170,6 +170,11 @@ def _run(
     steps: RunSteps,
     as_json: bool,
 ) -> None:
+    """Run `request` in the folder `out` and print how it ended.
+
+    Raises:
+        typer.Exit: the verdict failed.
+    """
     workspace = Workspace(out)
     with workspace.locked(), TerminalProgress() as progress:
         progress.start("identify the engine, the device and the models")

