@@ -165,12 +165,7 @@ def main() -> None:
     found: dict[str, Any] = {
         "what": "qualification of one engine under several capture settings",
         "command": " ".join(sys.argv),
-        "machine": platform.node() and f"{platform.machine()}, {platform.system()}",
-        "probe": {
-            k: v
-            for k, v in probe_engine(options.engine).items()
-            if k not in ("executable", "prefix")
-        },
+        "machine": facts,
         "synthetic": "dummy weights, synthetic acceptance",
         "settings": {},
     }
