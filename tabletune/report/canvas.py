@@ -191,8 +191,14 @@ def to_svg(figure: Figure, palette: VariablePalette, prefix: str, description: s
     body = re.sub(r'xlink:href="#([^"]+)"', rf'href="#{prefix}-\1"', body)
     body = re.sub(r"url\(#([^)]+)\)", rf"url(#{prefix}-\1)", body)
     body = re.sub(r"\n\s*", "\n", body)
+    body = re.sub(r'="[^"]*\d\.\d{3,}[^"]*"', _two_decimals, body)
     box = view_box.group(1) if view_box else "0 0 100 100"
     return f'<svg viewBox="{box}" role="img" aria-label="{description}">{body.strip()}'
+
+
+def _two_decimals(match: re.Match[str]) -> str:
+    """An attribute's numbers to a hundredth of a point, which halves the page."""
+    return re.sub(r"(\d\.\d\d)\d+", r"\1", match.group(0))
 
 
 def _font(match: re.Match[str]) -> str:

@@ -2,9 +2,9 @@
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PatchCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
+from matplotlib.patches import PathPatch, Rectangle
+from matplotlib.path import Path
 
 from tabletune.report.batch_axis import edge_before, powers_up_to, set_log_axis
 from tabletune.report.canvas import SMALL, Canvas
@@ -27,7 +27,8 @@ def missing(report: ReportInput) -> str:
     plan = report.plan
     if plan is None:
         return "No capture plan was made."
-    if plan.graph_mode == "NONE" or not plan.capture_sizes:
+    on_cpu = report.fingerprint.device.platform == "cpu"
+    if on_cpu or plan.graph_mode == "NONE" or not plan.capture_sizes:
         return (
             "This engine runs without CUDA graphs, so nothing is captured or padded: every batch "
             "size runs with every draft length as it is."
@@ -86,28 +87,26 @@ def _class(value: float) -> int:
 
 
 def _lanes(canvas: Canvas, axes: Axes, share: FloatArray, lengths: list[int]) -> None:
-    boxes: dict[int, list[Rectangle]] = {}
+    boxes: dict[int, list[Path]] = {}
     for lane, length in enumerate(lengths):
         kinds = [_class(value) for value in share[:, length]]
         start = 0
         for i in range(1, len(kinds) + 1):
             if i == len(kinds) or kinds[i] != kinds[start]:
                 left, right = edge_before(start + 1), i + 0.5
-                boxes.setdefault(kinds[start], []).append(
-                    Rectangle((left, lane - 0.42), right - left, 0.84)
-                )
+                corners = [(left, lane - 0.42), (right, lane - 0.42), (right, lane + 0.42),
+                           (left, lane + 0.42), (left, lane - 0.42)]  # fmt: skip
+                boxes.setdefault(kinds[start], []).append(Path(corners, closed=True))
                 start = i
+    # One path per class: thousands of rectangles would make the page large.
     for kind, rectangles in sorted(boxes.items()):
+        patch = PathPatch(Path.make_compound_path(*rectangles), linewidth=0.15)
         if kind < 0:
-            for box in rectangles:
-                box.set(
-                    facecolor="none", edgecolor=canvas.palette["fail"], linewidth=0, hatch="/////"
-                )
-                axes.add_patch(box)
-            continue
-        colour = canvas.palette[CLASSES[kind][1]]
-        axes.add_collection(PatchCollection(rectangles, facecolor=colour, edgecolor=colour,
-                                            linewidth=0.15), autolim=False)  # fmt: skip
+            fail = canvas.palette["fail"]
+            patch.set(facecolor="none", edgecolor=fail, linewidth=0, hatch="/////")
+        else:
+            patch.set_color(canvas.palette[CLASSES[kind][1]])
+        axes.add_patch(patch)
 
 
 def _outline(canvas: Canvas, axes: Axes, report: ReportInput, lengths: list[int]) -> None:

@@ -41,7 +41,8 @@ def draw(report: ReportInput, palette: Palette, narrow: bool) -> Figure:
     share_in, absolute_in = (2.5, 1.9) if narrow else (2.7, 2.2)
     canvas = Canvas(
         palette, narrow, share_in + absolute_in + 1.32, "Predicted goodput by draft length",
-        "b · E(K) / T(b, K); thick band: the table's choice; thin uprights: the table's edges",
+        "b · E(K) / T(b, K); band: the table's choice; uprights: the table's edges"
+        + ("; dots: measured batch sizes" if report.profile else ""),
     )  # fmt: skip
     right = 0.62 if narrow else 0.8
     lower = canvas.axes(0.62, 0.52, right, absolute_in)
@@ -79,14 +80,16 @@ def _panel(
     )
     axes.set_ylim(*limits)
     ends: list[tuple[int, float, float]] = []
+    measured = _measured(report)
     for length in range(values.shape[1]):
         known = np.isfinite(values[:, length])
         if not known.any():
             continue
-        marker = "o" if known.sum() <= 40 else ""
         axes.plot(sizes[known], values[known, length], color=canvas.palette[f"k{length}"],
-                  linewidth=1.5, marker=marker, markersize=2.8, markeredgewidth=0,
-                  zorder=3)  # fmt: skip
+                  linewidth=1.5, zorder=3)  # fmt: skip
+        at = known & np.isin(sizes, list(measured.get(length, ())))
+        axes.plot(sizes[at], values[at, length], "o", color=canvas.palette[f"k{length}"],
+                  markersize=3.2, markeredgewidth=0, zorder=4)  # fmt: skip
         x, y = sizes[known][-1], values[known, length][-1]
         if limits[0] <= y <= limits[1]:
             ends.append((length, float(x), float(y)))
@@ -96,6 +99,15 @@ def _panel(
     for (length, _, _), y in zip(ends, places, strict=True):
         canvas.label(axes, sizes[-1] * 1.04, y, f"K = {length}", f"k{length}", SMALL + 0.5, "bold",
                      shift_pt=(4, 0))  # fmt: skip
+
+
+def _measured(report: ReportInput) -> dict[int, set[int]]:
+    """The batch sizes whose step time was measured, by draft length."""
+    found: dict[int, set[int]] = {}
+    for cell in report.profile.cells if report.profile else ():
+        if cell.status == "measured":
+            found.setdefault(cell.draft_length, set()).add(cell.batch_size)
+    return found
 
 
 def _choice(

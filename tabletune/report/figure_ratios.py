@@ -8,7 +8,7 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from tabletune.records.verdict import Ratio, Verdict
 from tabletune.report.canvas import SMALL, Canvas
-from tabletune.report.policies import Policy, in_order, limit
+from tabletune.report.policies import Policy, best_fixed, in_order, limit, standing
 from tabletune.report.report_input import ReportInput
 from tabletune.report.theme import Palette
 
@@ -55,7 +55,7 @@ def draw(report: ReportInput, palette: Palette, narrow: bool) -> Figure:
         palette, narrow, row_in * rows + 0.12,
         "Measured throughput: this table over each other policy",
         f"ratio of output tok/s with {percent} interval; above 1 this table is faster; orange "
-        "marks: least ratio that passes, bold: ratios that decide" + _beyond(verdict),
+        "marks: least ratio that passes; bold: best fixed length" + _hints(verdict),
     )  # fmt: skip
     low, high = _limits(verdict)
     gap, left = 0.2, 1.42
@@ -118,8 +118,9 @@ def _row(
     limits: tuple[float, float],
 ) -> None:
     palette = canvas.palette
-    least = limit(verdict, ratio)
+    least = limit(verdict.margins, ratio)
     failed = least is not None and ratio.ratio < least
+    clear = standing(verdict.margins, ratio) != "unclear"
     colour = palette["fail" if failed else "ink"]
     low, high = max(ratio.low, limits[0]), min(ratio.high, limits[1])
     if high > low:
@@ -127,27 +128,33 @@ def _row(
                   solid_capstyle="butt")  # fmt: skip
     shown = min(max(ratio.ratio, limits[0]), limits[1])
     marker = "o" if shown == ratio.ratio else ">" if ratio.ratio > shown else "<"
-    axes.plot([shown], [place], marker, markersize=4.6, color=colour, zorder=4, markeredgewidth=0)
+    axes.plot([shown], [place], marker, markersize=4.4, markeredgecolor=colour, markeredgewidth=1,
+              markerfacecolor=colour if clear else palette["paper"], zorder=4)  # fmt: skip
     if least is not None:
         axes.plot([least, least], [place - 0.36, place + 0.36], color=palette["fail"],
                   linewidth=1.3, zorder=2, solid_capstyle="butt")  # fmt: skip
     text_at = axes.get_xlim()[1]
-    weight = "bold" if least is not None else "normal"
+    weight = "bold" if ratio == best_fixed(verdict, ratio.concurrency) else "normal"
     canvas.label(axes, text_at, place, f"{ratio.ratio:.2f}", "fail" if failed else "ink",
                  SMALL, weight, "right")  # fmt: skip
 
 
 def _limits(verdict: Verdict) -> tuple[float, float]:
-    least = [value for r in verdict.ratios if (value := limit(verdict, r)) is not None]
+    least = [value for r in verdict.ratios if (value := limit(verdict.margins, r)) is not None]
     lows = [r.low or r.ratio for r in verdict.ratios if (r.low or r.ratio) > 0]
     low = min([*lows, *least, 0.95])
     high = max([r.high for r in verdict.ratios] + [1.05])
     return max(low / 1.01, _LOWEST), min(high * 1.01, _HIGHEST)
 
 
-def _beyond(verdict: Verdict) -> str:
-    outside = any(not _LOWEST <= ratio.ratio <= _HIGHEST for ratio in verdict.ratios)
-    return "; arrows: beyond the axis" if outside else ""
+def _hints(verdict: Verdict) -> str:
+    """What the marks that occur mean."""
+    text = ""
+    if any(standing(verdict.margins, ratio) == "unclear" for ratio in verdict.ratios):
+        text += "; open circles: the interval spans the mark"
+    if any(not _LOWEST <= ratio.ratio <= _HIGHEST for ratio in verdict.ratios):
+        text += "; arrows: beyond the axis"
+    return text
 
 
 def _ticks(limits: tuple[float, float], inches: float) -> list[float]:

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from tabletune.records.verdict import Verdict
 from tabletune.report.batch_axis import set_log_axis
 from tabletune.report.canvas import SMALL, Canvas
-from tabletune.report.policies import Policy, in_order, mean_tok_s
+from tabletune.report.policies import Policy, in_order, mean_tok_s, read_policy
 from tabletune.report.report_input import ReportInput
 from tabletune.report.spread import spread
 from tabletune.report.theme import Palette
@@ -17,13 +17,15 @@ from tabletune.report.theme import Palette
 NAME = "throughput"
 _PLOT_IN = 2.9
 _LABELS_IN = 1.08
+#: Repetitions of this table with another instrument or engine: they are in the numbers.
+_NOT_DRAWN = ("stock", "candidate_by_metrics")
 
 
 def missing(report: ReportInput) -> str:
     """Why there is nothing to draw; empty when there is."""
     if report.verdict is None:
         return "The table has not been validated: no throughput was measured."
-    if not mean_tok_s(report.verdict):
+    if all(read_policy(name).kind in _NOT_DRAWN for name, _ in mean_tok_s(report.verdict)):
         return "The verdict holds no measured throughput."
     return ""
 
@@ -72,7 +74,11 @@ class _End:
 
 
 def _panel(canvas: Canvas, axes: Axes, verdict: Verdict, per_open_request: bool) -> None:
-    means = mean_tok_s(verdict)
+    means = {
+        key: value
+        for key, value in mean_tok_s(verdict).items()
+        if read_policy(key[0]).kind not in _NOT_DRAWN
+    }
     loads = sorted({load for _, load in means})
     share = {load: 1 / load if per_open_request else 1.0 for load in loads}
     canvas.grid(axes)
@@ -84,7 +90,7 @@ def _panel(canvas: Canvas, axes: Axes, verdict: Verdict, per_open_request: bool)
         lambda value, _: f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
     )
     canvas.axis_label(axes, "concurrency (open client requests)")
-    policies = [p for p in in_order(name for name, _ in means) if p.kind != "best_fixed"]
+    policies = in_order(name for name, _ in means)
     ends: list[_End] = []
     for policy in reversed(policies):
         points = [(c, means[policy.name, c] * share[c]) for c in loads if (policy.name, c) in means]

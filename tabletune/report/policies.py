@@ -8,8 +8,32 @@ from typing import Literal
 
 from tabletune.records.verdict import Margins, Ratio, Verdict
 
-PolicyKind = Literal["candidate", "incumbent", "best_fixed", "fixed", "no_speculation", "other"]
-_ORDER = ("candidate", "incumbent", "best_fixed", "fixed", "no_speculation", "other")
+PolicyKind = Literal[
+    "candidate",
+    "incumbent",
+    "fixed",
+    "no_speculation",
+    "stock",
+    "candidate_by_metrics",
+    "other",
+]
+Standing = Literal["holds", "unclear", "fails"]
+_NAMED: tuple[PolicyKind, ...] = (
+    "candidate",
+    "incumbent",
+    "no_speculation",
+    "stock",
+    "candidate_by_metrics",
+)
+_ORDER: tuple[PolicyKind, ...] = (
+    "candidate",
+    "incumbent",
+    "fixed",
+    "no_speculation",
+    "stock",
+    "candidate_by_metrics",
+    "other",
+)
 
 
 @dataclass(frozen=True)
@@ -30,8 +54,9 @@ class Policy:
         return {
             "candidate": "this table",
             "incumbent": "incumbent table",
-            "best_fixed": "best fixed length",
             "no_speculation": "no speculation",
+            "stock": "this table, stock engine",
+            "candidate_by_metrics": "this table, by metrics",
         }.get(self.kind, self.name)
 
     @property
@@ -48,8 +73,9 @@ class Policy:
 def read_policy(name: str) -> Policy:
     """The policy behind a verdict's name, such as ``fixed-3``, ``K=0`` or ``no_speculation``."""
     plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    if plain in ("candidate", "table", "incumbent", "best_fixed", "no_speculation"):
-        return Policy(name, "candidate" if plain == "table" else plain)  # pyright: ignore[reportArgumentType]
+    for kind in _NAMED:
+        if plain == kind:
+            return Policy(name, kind)
     fixed = re.fullmatch(r"(?:fixed_?)?(?:k_?|length_?)?(\d{1,3})", plain)
     if fixed:
         return Policy(name, "fixed", int(fixed.group(1)))
@@ -71,20 +97,27 @@ def mean_tok_s(verdict: Verdict) -> dict[tuple[str, int], float]:
 
 def best_fixed(verdict: Verdict, concurrency: int) -> Ratio | None:
     """The ratio against the best fixed length at `concurrency`: the lowest of them."""
-    here = [r for r in verdict.ratios if r.concurrency == concurrency]
-    named = [r for r in here if read_policy(r.policy).kind == "best_fixed"]
-    fixed = named or [r for r in here if read_policy(r.policy).kind == "fixed"]
-    return min(fixed, key=lambda r: r.ratio, default=None)
+    fixed = [
+        ratio
+        for ratio in verdict.ratios
+        if ratio.concurrency == concurrency and read_policy(ratio.policy).kind == "fixed"
+    ]
+    return min(fixed, key=lambda ratio: ratio.ratio, default=None)
 
 
-def limit(verdict: Verdict, ratio: Ratio) -> float | None:
+def limit(margins: Margins, ratio: Ratio) -> float | None:
     """The least ratio that passes, 1 − margin; None where the verdict does not ask for one."""
-    margins: Margins = verdict.margins
     kind = read_policy(ratio.policy).kind
+    if kind == "fixed":
+        return 1 - margins.best_fixed
     if kind == "incumbent":
         return 1 - margins.incumbent
-    if kind == "no_speculation":
-        return 1 - margins.no_speculation
-    if ratio == best_fixed(verdict, ratio.concurrency):
-        return 1 - margins.best_fixed
-    return None
+    return 1 - margins.no_speculation if kind == "no_speculation" else None
+
+
+def standing(margins: Margins, ratio: Ratio) -> Standing:
+    """Whether the whole interval lies at or above the limit, or the whole of it below."""
+    least = limit(margins, ratio)
+    if least is None or ratio.low >= least:
+        return "holds"
+    return "fails" if ratio.high < least else "unclear"

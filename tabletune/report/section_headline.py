@@ -9,6 +9,7 @@ from tabletune.report.report_input import ReportInput
 from tabletune.report.text import (
     best_gain,
     cautions,
+    device_words,
     number,
     percent,
     plural,
@@ -29,7 +30,7 @@ def masthead(report: ReportInput) -> Html:
     """Title, what was tuned, the verdict in one sentence, key numbers and cautions."""
     print_ = report.fingerprint
     drafter = "" if print_.drafter is None else f" with {print_.drafter.label}"
-    devices = f"{print_.device.count} × {print_.device.name}"
+    devices = device_words(print_.device)
     tuned = f"{print_.model.label}{drafter} ({print_.method}) on {devices}, "
     tuned += f"{print_.engine.distribution} {print_.engine.version}"
     badge = tag("span", _BADGES[state(report)], class_="badge")

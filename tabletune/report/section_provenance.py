@@ -4,7 +4,7 @@ from tabletune.records.base import Record
 from tabletune.records.fingerprint import Fingerprint, ModelFacts
 from tabletune.report.markup import Html, code, definitions, join, table, tag
 from tabletune.report.report_input import ReportInput
-from tabletune.report.text import duration, gigabytes, mismatches, plural, short_hash
+from tabletune.report.text import device_words, duration, gigabytes, mismatches, plural, short_hash
 
 
 def provenance_section(report: ReportInput) -> Html:
@@ -30,7 +30,7 @@ def _facts(found: Fingerprint) -> list[tuple[object, object]]:
     each = " each" if device.count > 1 else ""
     memory = f", {gigabytes(device.memory_bytes)}{each}" if device.memory_bytes else ""
     capability = "CUDA capability" if device.platform == "cuda" else "extensions"
-    runs_on = f"{device.count} × {device.name}{memory}, {capability} {device.capability}"
+    runs_on = f"{device_words(device)}{memory}, {capability} {device.capability}"
     if device.driver:
         runs_on += f", driver {device.driver}"
     pairs: list[tuple[object, object]] = [

@@ -3,9 +3,11 @@
 from tabletune.records.verdict import Verdict
 from tabletune.report.markup import Html, details, join, table, tag
 from tabletune.report.plots import DrawnPlots
-from tabletune.report.policies import best_fixed, in_order, limit, mean_tok_s, read_policy
+from tabletune.report.policies import best_fixed, in_order, limit, mean_tok_s, read_policy, standing
 from tabletune.report.report_input import ReportInput
 from tabletune.report.text import duration, number, plural
+
+_STANDINGS = {"holds": "holds", "unclear": "unclear", "fails": "falls short"}
 
 
 def validation_section(report: ReportInput, plots: DrawnPlots) -> Html:
@@ -33,13 +35,18 @@ def _lead(verdict: Verdict) -> Html:
     if windows:
         few, many = min(windows), max(windows)
         each = f" in {plural(many, 'window') if few == many else f'{few} to {many} windows'} each"
-    required = f"at least {1 - margins.best_fixed:.0%} of the best fixed length"
+    required = f"at least {1 - margins.best_fixed:.0%} of every fixed length"
     if verdict.incumbent_version:
         required += f", {1 - margins.incumbent:.0%} of the incumbent"
     required += f" and {1 - margins.no_speculation:.0%} of an engine without speculation"
+    policies = [
+        policy
+        for policy in in_order(m.policy for m in verdict.measured)
+        if policy.kind not in ("stock", "candidate_by_metrics")
+    ]
     text = (
-        f"{plural(len({m.policy for m in verdict.measured}), 'policy', 'policies')} took turns"
-        f"{each}. To pass, the table must hold {required}, at every concurrency. Measuring took "
+        f"{plural(len(policies), 'policy was', 'policies were')} measured{each}. "
+        f"To pass, the table must hold {required}, at every concurrency. Measuring took "
         f"{duration(verdict.wall_time_s)}."
     )
     return tag("p", text)
@@ -65,11 +72,11 @@ def _ratio_numbers(verdict: Verdict) -> Html:
     order = {p.name: i for i, p in enumerate(in_order(r.policy for r in verdict.ratios))}
     rows: list[list[object]] = []
     for ratio in sorted(verdict.ratios, key=lambda r: (r.concurrency, order[r.policy])):
-        least = limit(verdict, ratio)
+        least = limit(verdict.margins, ratio)
         name = read_policy(ratio.policy).label
-        if ratio == best_fixed(verdict, ratio.concurrency) and not name.startswith("best"):
+        if ratio == best_fixed(verdict, ratio.concurrency):
             name += " (best fixed)"
-        outcome = "–" if least is None else "holds" if ratio.ratio >= least else "falls short"
+        outcome = "–" if least is None else _STANDINGS[standing(verdict.margins, ratio)]
         rows.append(
             [ratio.concurrency, name, f"{ratio.ratio:.3f}", f"{ratio.low:.3f} – {ratio.high:.3f}",
              "–" if least is None else f"{least:.2f}", outcome]

@@ -2,9 +2,10 @@
 
 import math
 
+from tabletune.records.fingerprint import DeviceFacts
 from tabletune.records.qualification import Check
 from tabletune.records.verdict import Ratio, Verdict
-from tabletune.report.policies import best_fixed, limit, read_policy
+from tabletune.report.policies import best_fixed, limit, read_policy, standing
 from tabletune.report.report_input import ReportInput
 
 
@@ -34,6 +35,13 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def device_words(device: DeviceFacts) -> str:
+    """``1 × NVIDIA H200``, or for a processor ``2 cores of …``."""
+    if device.platform == "cpu":
+        return f"{plural(device.count, 'core')} of {device.name}"
+    return f"{device.count} × {device.name}"
 
 
 def gigabytes(count: int) -> str:
@@ -79,9 +87,31 @@ def verdict_sentence(report: ReportInput) -> str:
     if verdict is None:
         return "The table has not been validated; it must not be promoted on predictions alone."
     if not verdict.passed:
-        reasons = "; ".join(r.rstrip(".") for r in verdict.reasons) or "the verdict names no reason"
-        return f"The table must not be promoted: {reasons}."
+        return _failed_sentence(verdict)
     return _passed_sentence(verdict)
+
+
+def _failed_sentence(verdict: Verdict) -> str:
+    below = [(r, least) for r in verdict.ratios if (least := limit(verdict.margins, r)) is not None]
+    short = [(r, least) for r, least in below if r.ratio < least]
+    start = "The table must not be promoted: "
+    if verdict.stock is not None and not verdict.stock.passed:
+        return start + "a stock engine without the plugin does not follow it."
+    if not short:
+        unclear = any(standing(verdict.margins, r) == "unclear" for r, _ in below)
+        noisy = "the measurement is too noisy to exclude a loss beyond the margin."
+        reasons = "; ".join(reason.rstrip(".") for reason in verdict.reasons) + "."
+        return start + (noisy if unclear else reasons)
+    worst, least = min(short, key=lambda pair: (pair[0].ratio / pair[1], pair[0].concurrency))
+    more = (
+        f" It falls short in {plural(len(short) - 1, 'other comparison')}."
+        if len(short) > 1
+        else ""
+    )
+    return (
+        f"{start}at concurrency {worst.concurrency} it reaches {worst.ratio:.1%} of the throughput "
+        f"of {read_policy(worst.policy).label}, and {least:.0%} are required.{more}"
+    )
 
 
 def _passed_sentence(verdict: Verdict) -> str:
@@ -98,7 +128,7 @@ def _passed_sentence(verdict: Verdict) -> str:
     )
     if len(loads) == 1:
         where = f"at concurrency {loads[0]}"
-    least = limit(verdict, worst)
+    least = 1 - verdict.margins.best_fixed
     return (
         f"Measured {where}, the table holds at least {worst.ratio:.1%} of the throughput of the "
         f"best fixed draft length; {least:.0%} were required."

@@ -3,10 +3,14 @@
 import pathlib
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import report_sample
 from report_page import ParsedPage
 
+from tabletune.records.profile import Cell
+from tabletune.records.table import table_from_dense
+from tabletune.records.verdict import Measured, Ratio
 from tabletune.report.report_input import ReportFiles, ReportInput
 from tabletune.report.write import write_report
 
@@ -110,6 +114,10 @@ def test_an_engine_without_graphs_says_so(cpu_page: ParsedPage) -> None:
     assert "without CUDA graphs" in cpu_page.sections["capture"]
 
 
+def test_a_processor_has_cores_not_devices(cpu_page: ParsedPage) -> None:
+    assert "on 2 cores of AMD EPYC 7763" in cpu_page.text
+
+
 def test_qualification_gives_evidence(full_page: ParsedPage) -> None:
     text = full_page.sections["qualification"]
     assert "illegal memory access" in text
@@ -119,7 +127,7 @@ def test_qualification_gives_evidence(full_page: ParsedPage) -> None:
 
 def test_a_failed_verdict_says_why(tmp_path: pathlib.Path) -> None:
     page = page_of(report_sample.holes_report(), tmp_path)
-    assert "must not be promoted: at concurrency 64 it reaches 91%" in page.text
+    assert "must not be promoted: at concurrency 64 it reaches 90" in page.text
     assert "For trying it out only" in page.sections["serve"]
     assert "falls short" in page.sections["validation"]
     assert "the table's choice has no graph" in page.sections["capture"]
@@ -164,3 +172,60 @@ def test_a_run_without_table_is_a_clear_report(tmp_path: pathlib.Path) -> None:
     assert "ended without a table" in page.text
     assert "the engine died in boot" in page.sections["qualification"]
     assert "No step times were measured." in page.sections["step-time"]
+
+
+def test_the_smallest_report_can_be_drawn(full: ReportInput, tmp_path: pathlib.Path) -> None:
+    """One batch size, one length, one concurrency, one window: no axis may collapse."""
+    assert full.version is not None
+    assert full.profile is not None
+    assert full.verdict is not None
+    table = table_from_dense([0, 1], 1)
+    cell = full.profile.cells[0].model_copy(update={"samples_s": (0.004,)})
+    tiny = replace(
+        full,
+        plan=None,
+        version=full.version.model_copy(update={"table": table}),
+        incumbent=table_from_dense([0, 0], 1),
+        profile=full.profile.model_copy(update={"cells": (cell,)}),
+        verdict=full.verdict.model_copy(
+            update={
+                "measured": (Measured(policy="candidate", concurrency=1, windows_tok_s=(9.0,)),),
+                "ratios": (Ratio(policy="fixed-0", concurrency=1, ratio=9.0, low=0.0, high=40.0),),
+            }
+        ),
+        batch_sizes=(1,),
+        predicted_goodput_tok_s=np.array([[np.nan, 250.0]]),
+        padded_tok=None,
+    )
+    files = write_report(tiny, tmp_path)
+    page = ParsedPage(files.html.read_text(encoding="utf-8"))
+    assert [path.stem for path in files.pngs] == [
+        "table", "ratios", "throughput", "goodput", "step_time", "survival", "difference",
+    ]  # fmt: skip
+    assert "uncertain" in page.sections["step-time"]
+
+
+def test_a_large_report_stays_below_two_megabytes(
+    full: ReportInput, tmp_path: pathlib.Path
+) -> None:
+    largest, longest = 512, 8
+    sizes = range(1, largest + 1)
+    rng = np.random.default_rng(5)
+    assert full.profile is not None
+    assert full.plan is not None
+    cells = tuple(
+        Cell(batch_size=b, draft_length=k, samples_s=(0.004 + 1e-5 * b * (k + 1),) * 8,
+             scheduled_tok=float(b), context_tok=1.0)
+        for b in range(1, largest + 1, 12) for k in range(longest + 1)
+    )  # fmt: skip
+    big = replace(
+        full,
+        profile=full.profile.model_copy(update={"cells": cells}),
+        plan=full.plan.model_copy(update={"lengths": tuple(range(longest + 1))}),
+        batch_sizes=tuple(sizes),
+        predicted_goodput_tok_s=rng.uniform(100, 30_000, (largest, longest + 1)),
+        padded_tok=np.array([[b * (k + 1) * rng.choice([1.0, 1.07, 1.4, np.nan])
+                              for k in range(longest + 1)] for b in sizes]),
+    )  # fmt: skip
+    files = write_report(big, tmp_path)
+    assert files.html.stat().st_size < 2_000_000

@@ -1,18 +1,20 @@
 """Colours, labels, policies, differences and words."""
 
 import itertools
+from dataclasses import replace
 
 import pytest
+import report_sample
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tabletune.records.table import table_from_dense
 from tabletune.records.verdict import Margins, Ratio, Verdict
 from tabletune.report.batch_axis import powers_up_to
-from tabletune.report.policies import best_fixed, in_order, limit, read_policy
+from tabletune.report.policies import best_fixed, in_order, limit, read_policy, standing
 from tabletune.report.section_difference import changes
 from tabletune.report.spread import spread
-from tabletune.report.text import duration, number, percent, plural
+from tabletune.report.text import duration, number, percent, plural, verdict_sentence
 from tabletune.report.theme import Theme, VariablePalette, contrast
 
 
@@ -71,7 +73,8 @@ def test_spread_leaves_distant_positions_alone() -> None:
         ("no_speculation", "no_speculation", None),
         ("No speculation", "no_speculation", None),
         ("incumbent", "incumbent", None),
-        ("best-fixed", "best_fixed", None),
+        ("stock", "stock", None),
+        ("candidate_by_metrics", "candidate_by_metrics", None),
         ("rival 7b", "other", None),
     ],
 )
@@ -86,20 +89,51 @@ def test_policies_have_an_order() -> None:
     assert ordered == ["candidate", "incumbent", "fixed-4", "fixed-0", "no_speculation"]
 
 
-def test_the_best_fixed_length_is_the_lowest_ratio_and_only_it_is_gated() -> None:
-    ratios = tuple(
-        Ratio(policy=policy, concurrency=8, ratio=value, low=value, high=value)
-        for policy, value in (("fixed-1", 1.2), ("fixed-3", 0.98), ("no_speculation", 0.9))
-    )
-    verdict = Verdict(table_version="", fingerprint="", passed=True, reasons=(), ratios=ratios,
-                      margins=Margins(best_fixed=0.02, no_speculation=0.06), measured=(),
-                      stock=None, wall_time_s=0.0, validated_at="")  # fmt: skip
+def verdict_of(ratios: tuple[Ratio, ...], passed: bool, *reasons: str) -> Verdict:
+    return Verdict(table_version="", fingerprint="", passed=passed, reasons=reasons, measured=(),
+                   margins=Margins(best_fixed=0.02, no_speculation=0.06), ratios=ratios,
+                   stock=None, wall_time_s=0.0, validated_at="")  # fmt: skip
+
+
+def ratio_of(policy: str, value: float, half: float = 0.0) -> Ratio:
+    return Ratio(policy=policy, concurrency=8, ratio=value, low=value - half, high=value + half)
+
+
+def test_the_best_fixed_length_has_the_lowest_ratio() -> None:
+    ratios = (ratio_of("fixed-1", 1.2), ratio_of("fixed-3", 0.99), ratio_of("incumbent", 0.9))
+    verdict = verdict_of(ratios, True)
     best = best_fixed(verdict, 8)
     assert best is not None
     assert best.policy == "fixed-3"
-    limits = [limit(verdict, ratio) for ratio in ratios]
-    assert limits == [None, pytest.approx(0.98), pytest.approx(0.94)]
     assert best_fixed(verdict, 9) is None
+
+
+def test_limits_and_standings_follow_the_margins() -> None:
+    margins = verdict_of((), True).margins
+    cases = [
+        (ratio_of("fixed-1", 1.0, 0.01), 0.98, "holds"),
+        (ratio_of("fixed-1", 0.98, 0.01), 0.98, "unclear"),
+        (ratio_of("fixed-1", 0.95, 0.01), 0.98, "fails"),
+        (ratio_of("incumbent", 0.95, 0.01), 0.97, "fails"),
+        (ratio_of("no_speculation", 0.95, 0.01), 0.94, "holds"),
+    ]
+    for ratio, least, expected in cases:
+        assert limit(margins, ratio) == pytest.approx(least)
+        assert standing(margins, ratio) == expected
+    assert limit(margins, ratio_of("stock", 0.5)) is None
+
+
+def test_a_failed_verdict_in_one_sentence() -> None:
+    full = report_sample.full_report()
+
+    def sentence(*ratios: Ratio) -> str:
+        return verdict_sentence(replace(full, verdict=verdict_of(ratios, False, "reason.")))
+
+    short = sentence(ratio_of("fixed-1", 0.9), ratio_of("fixed-2", 0.95), ratio_of("fixed-3", 1.1))
+    assert "at concurrency 8 it reaches 90.0% of the throughput of fixed K = 1" in short
+    assert "98% are required. It falls short in 1 other comparison." in short
+    assert "too noisy" in sentence(ratio_of("fixed-1", 0.99, 0.05))
+    assert sentence(ratio_of("fixed-1", 1.2)).endswith("promoted: reason.")
 
 
 def test_changes_between_tables_of_different_sizes() -> None:
