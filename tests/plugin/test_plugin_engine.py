@@ -80,7 +80,8 @@ def _serve(python: Path, model: Path, log: Path, extra: dict[str, str]) -> Itera
     environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": "", **extra}
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
     command += ["--dtype", "float32", "--max-model-len", "1024", "--host", "127.0.0.1"]
-    command += ["--max-num-seqs", str(MAX_NUM_SEQS), "--port", str(port)]
+    # Compiling takes minutes on two cores and changes nothing that is looked at here.
+    command += ["--enforce-eager", "--max-num-seqs", str(MAX_NUM_SEQS), "--port", str(port)]
     command += ["--speculative-config", json.dumps(SPECULATION)]
     with log.open("wb") as output:
         process = subprocess.Popen(
