@@ -5,9 +5,10 @@ costs it nothing while tokens flow. The loop runs on a thread of its own.
 """
 
 import asyncio
+import contextlib
 import itertools
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -85,12 +86,16 @@ class ClosedLoop:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._cancel_all)
+        self._tell(self._cancel_all)
         self._thread.join(timeout=30)
 
     def shrink(self, concurrency: int) -> None:
         """Cancel the newest requests until only `concurrency` are open, and keep it there."""
-        self._loop.call_soon_threadsafe(self._shrink, concurrency)
+        self._tell(lambda: self._shrink(concurrency))
+
+    def _tell(self, action: Callable[[], None]) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has closed: every request has ended
+            self._loop.call_soon_threadsafe(action)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -102,12 +107,10 @@ class ClosedLoop:
 
     async def _serve(self) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        headers = {}
         async with httpx.AsyncClient(
             base_url=self._address.base_url,
             timeout=None,
             limits=limits,
-            headers=headers,
             trust_env=False,
         ) as http:
             self._tasks = [asyncio.create_task(self._worker(http)) for _ in range(self._target)]
