@@ -59,6 +59,8 @@ class Runtime:
         self.facts = facts
         self.observer = Observer(StepRing(facts.max_draft_length, ring_steps))
         self.reason: str | None = None
+        # What the seam read about captured graphs, once it was asked.
+        self.graphs: dict[str, object] | None = None
         self._boot = boot_lookup
         self._table = boot_lookup
         self._pin: int | None = None

@@ -17,7 +17,6 @@ from tabletune_vllm.seam.hooks import MARK
 
 def add_utilities(engine_core_class: Any, version: str, problem: str | None) -> None:
     """Add the tabletune_* methods that vLLM's utility calls reach; they never raise."""
-    graphs: dict[str, object] = {}
 
     def runtime_of(core: Any) -> Runtime:
         found = core.scheduler.__dict__.get(MARK, problem or "no scheduler was hooked")
@@ -42,19 +41,21 @@ def add_utilities(engine_core_class: Any, version: str, problem: str | None) -> 
             except InactiveError as error:
                 base = {"plugin_version": __version__, "vllm_version": version}
                 return {**base, "active": False, "reason": error.found}
-            summary = {key: value for key, value in all_graphs(self).items() if key != "coverage"}
-            summary.pop("graphs", None)
+            long = ("graphs", "coverage")
+            summary = {key: value for key, value in all_graphs(self).items() if key not in long}
             return {**runtime.status(), "captured_graphs": summary}
 
         return guarded(status)
 
     def all_graphs(self: Any) -> dict[str, object]:
+        runtime = runtime_of(self)
+        runtime.observer.disturbed = True
         # Captured once, at boot: read once, so that a status stays cheap for the engine.
-        if not graphs:
-            runtime = runtime_of(self)
+        if runtime.graphs is None:
             lengths = sorted({0, *runtime.boot_lengths, runtime.facts.max_draft_length})
-            graphs.update(read_graphs(self.model_executor, lengths, runtime.facts.max_num_seqs))
-        return graphs
+            max_num_seqs = runtime.facts.max_num_seqs
+            runtime.graphs = read_graphs(self.model_executor, lengths, max_num_seqs)
+        return runtime.graphs
 
     def tabletune_graphs(self: Any) -> Any:
         return guarded(lambda: all_graphs(self))
