@@ -1,0 +1,70 @@
+"""What the target accepts in a step, or in a block of equal steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from tabletune.core.words import IntArray
+from tabletune.simulate.draws import StepDraws
+from tabletune.simulate.slots import Slots
+
+
+@dataclass(slots=True)
+class Verified:
+    """Of one step or a block: emitted, int[S], tokens per slot over all its steps, beyond the
+    end of a request too. accepted: bool[steps, K, S]; proposed: the same, None: all drafted."""
+
+    emitted: npt.NDArray[np.signedinteger]
+    accepted: npt.NDArray[np.bool_]
+    proposed: npt.NDArray[np.bool_] | None
+
+
+class Verifier:
+    """Compares the drawn numbers with the thresholds of the slots."""
+
+    def __init__(self, slots: Slots, draws: StepDraws) -> None:
+        self._slots, self._draws = slots, draws
+        shape = slots.accept.shape
+        self._hit = np.zeros(shape, dtype=np.bool_)
+        self._found = np.zeros(shape, dtype=np.bool_)
+        self._emitted = np.zeros(shape[1], dtype=np.int8)
+
+    def step(self, verified_length: int) -> tuple[npt.NDArray[np.int8], int]:
+        """(tokens per slot int8[S], tokens in all) of one step. Valid until the next call."""
+        slots, emitted = self._slots, self._emitted
+        if verified_length == 0:
+            emitted[:] = slots.decoding
+            return emitted, slots.live
+        row = self._draws.row
+        hit = self._hit[:verified_length]
+        np.less(self._draws.accept[row], slots.accept[:verified_length], out=hit)
+        if slots.propose is not None and self._draws.propose is not None:
+            found = self._found[:verified_length]
+            np.less(self._draws.propose[row], slots.propose[:verified_length], out=found)
+            np.logical_and(hit, found, out=hit)
+        np.add.reduce(hit.view(np.int8), axis=0, out=emitted)
+        np.add(emitted, slots.decoding, out=emitted)
+        return emitted, slots.live + int(np.count_nonzero(hit))
+
+    def step_counts(self, verified_length: int) -> tuple[IntArray, IntArray]:
+        """(drafted through, accepted through) int64[K] of the step just verified."""
+        accepted = np.count_nonzero(self._hit[:verified_length], axis=1)
+        if self._slots.propose is None:
+            return np.full(verified_length, self._slots.live), accepted
+        return np.count_nonzero(self._found[:verified_length], axis=1), accepted
+
+    def block(self, verified_length: int, steps: int) -> Verified:
+        """The next `steps` steps, in none of which a request ends."""
+        slots, draws = self._slots, self._draws
+        rows = slice(draws.row, draws.row + steps)
+        hit = draws.accept[rows, None, :] < slots.accept[None, :verified_length]
+        found = None
+        if slots.propose is not None and draws.propose is not None:
+            found = draws.propose[rows, None, :] < slots.propose[None, :verified_length]
+            hit &= found
+        emitted = hit.view(np.int8).sum(axis=(0, 1), dtype=np.int32)
+        emitted += steps * slots.decoding.astype(np.int32)
+        return Verified(emitted, hit, found)
