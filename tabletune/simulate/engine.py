@@ -24,17 +24,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tabletune.core.words import FloatArray, IntArray
 from tabletune.simulate.acceptance import AcceptanceModel
 from tabletune.simulate.draws import StepDraws
 from tabletune.simulate.errors import SimulationError
-from tabletune.simulate.policy import Observation, Policy, Steps
+from tabletune.simulate.policy import Observation, Policy
 from tabletune.simulate.result import SimulationResult
-from tabletune.simulate.scheduler import EngineSettings, Scheduler
-from tabletune.simulate.step_clock import StepClock
+from tabletune.simulate.scheduler import Scheduler
+from tabletune.simulate.settings import EngineSettings
 from tabletune.simulate.step_cost import StepCost
 from tabletune.simulate.step_recorder import StepRecorder
-from tabletune.simulate.verify import Verified, Verifier
+from tabletune.simulate.step_runner import StepRunner
+from tabletune.simulate.timeline import Audience, Timeline
 from tabletune.simulate.workload import Workload
 
 _MIN_BLOCK = 4  # shorter runs of steps are faster one by one
@@ -67,16 +67,14 @@ class Engine:
         self._draws = StepDraws(
             settings.max_num_seqs, cost.noise, slots.propose is not None, draws_rng
         )
-        self._verifier = Verifier(slots, self._draws)
-        self._clock = StepClock(cost)
+        self._timeline = Timeline()
+        self._audience = Audience(policy)
         self._recorder = StepRecorder()
+        self._runner = StepRunner(
+            self._scheduler, self._draws, cost, self._timeline, self._audience, self._recorder
+        )
         self._switches = list(source.in_flight_switches)
-        self._now_s = 0.0
-        self._last_start_s = 0.0
-        self._drafted_length = 0  # in the last step: what the next one verifies
         self._observation = Observation()
-        self._unseen: Steps | None = None  # finished, but the policy has not seen it yet
-        self._needs_counts = policy.wants_steps or cost.by_drafted
 
     @staticmethod
     def _check(
@@ -113,12 +111,13 @@ class Engine:
 
     def run(self, until_s: float) -> SimulationResult:
         """Run until simulated time `until_s` (the last step may end later)."""
-        scheduler = self._scheduler
-        while self._now_s < until_s:
-            if self._switches and self._switches[0][0] <= self._now_s:
+        scheduler, timeline = self._scheduler, self._timeline
+        asynchronous = self._settings.async_scheduling
+        while timeline.now_s < until_s:
+            if self._switches and self._switches[0][0] <= timeline.now_s:
                 scheduler.switch(self._switches.pop(0)[1])
-            known_s = self._last_start_s if self._settings.async_scheduling else self._now_s
-            scheduler.schedule(known_s, self._drafted_length)
+            known_s = timeline.last_start_s if asynchronous else timeline.now_s
+            scheduler.schedule(known_s, timeline.drafted_length)
             if scheduler.batch_size == 0:
                 self._wait(until_s)
                 continue
@@ -126,24 +125,27 @@ class Engine:
             limit_s = min(until_s, self._switches[0][0]) if self._switches else until_s
             steps = self._block_length(length)
             if steps >= _MIN_BLOCK:
-                self._run_block(length, steps, limit_s)
+                self._runner.block(length, steps, limit_s)
             else:
-                self._run_step(length)
+                self._runner.one(length)
         log = scheduler.book.log(scheduler.given())
         return SimulationResult(until_s, self._recorder.log(), log)
 
     def _wait(self, until_s: float) -> None:
         """Nothing can be scheduled: first let the last step's end be known, then wait."""
-        if self._last_start_s < self._now_s:
-            self._last_start_s = self._now_s
+        timeline = self._timeline
+        if timeline.last_start_s < timeline.now_s:
+            timeline.last_start_s = timeline.now_s
         else:
-            self._now_s = self._last_start_s = min(self._scheduler.source.next_s, until_s)
+            timeline.now_s = timeline.last_start_s = min(self._scheduler.source.next_s, until_s)
 
     def _choose(self, known_s: float) -> int:
         scheduler, observation = self._scheduler, self._observation
         if not self._settings.async_scheduling:
-            self._show()
+            self._audience.show()
         observation.now_s = known_s
+        observation.step = self._timeline.steps
+        observation.last_draft_length = self._timeline.drafted_length
         observation.prefill_requests = scheduler.prefill_requests
         observation.waiting_requests = len(scheduler.waiting)
         observation.context_tok = scheduler.context_tok
@@ -156,18 +158,13 @@ class Engine:
                 f"the policy chose it at batch size {scheduler.batch_size}",
             )
         if self._settings.async_scheduling:
-            self._show()
+            self._audience.show()
         return length
-
-    def _show(self) -> None:
-        if self._unseen is not None:
-            self._policy.observe(self._unseen)
-            self._unseen = None
 
     def _block_length(self, length: int) -> int:
         """Steps that surely run alike from here on, but for arrivals and the time limit."""
         scheduler = self._scheduler
-        if not self._settings.block_steps or length != self._drafted_length:
+        if not self._settings.block_steps or length != self._timeline.drafted_length:
             return 1
         least = scheduler.slots.remaining
         steps = (int(least[least.argmin()]) - 1) // (length + 1)
@@ -179,137 +176,3 @@ class Engine:
             room = capacity - scheduler.context_tok
             steps = min(steps, room // (scheduler.slots.live * (length + 1)))
         return steps
-
-    def _run_step(self, length: int) -> None:
-        scheduler, draws, slots = self._scheduler, self._draws, self._scheduler.slots
-        verified, start_s = self._drafted_length, self._now_s
-        emitted, tokens = self._verifier.step(verified)
-        live, context_tok = slots.live, scheduler.context_tok
-        found = self._verifier.step_counts(verified) if self._needs_counts else None
-        step_time_s = draws.noise_list[draws.row] * self._clock.one(
-            scheduler, verified, int(found[0].sum()) if found else 0
-        )
-        end_s = start_s + step_time_s
-        remaining = slots.remaining
-        np.subtract(remaining, emitted, out=remaining)
-        if remaining[remaining.argmin()] <= 0:
-            tokens -= scheduler.complete_decodes(emitted, end_s)
-        scheduler.context_tok += tokens
-        if scheduler.completing:
-            tokens += scheduler.complete_prefills(end_s)
-        draws.advance(1)
-        shape = (
-            scheduler.batch_size,
-            scheduler.decode_requests,
-            length,
-            verified,
-            scheduler.prefill_tok,
-            len(scheduler.waiting),
-        )
-        self._recorder.one(start_s, step_time_s, tokens, shape)
-        if found and self._policy.wants_steps:
-            self._unseen = Steps(
-                start_s,
-                np.array([step_time_s]),
-                np.array([tokens]),
-                scheduler.batch_size,
-                live,
-                scheduler.prefill_requests,
-                scheduler.prefill_tok,
-                context_tok,
-                length,
-                verified,
-                *found,
-            )
-        self._finish(length, start_s, end_s, 1)
-
-    def _finish(self, length: int, last_start_s: float, end_s: float, steps: int) -> None:
-        self._last_start_s, self._now_s = last_start_s, end_s
-        self._drafted_length = length
-        self._observation.step += steps
-        self._observation.last_draft_length = length
-
-    def _run_block(self, length: int, most: int, limit_s: float) -> None:
-        scheduler, draws, slots = self._scheduler, self._draws, self._scheduler.slots
-        verified = self._verifier.block(length, most)
-        starts, times, tokens = self._times(verified, length, most)
-        steps = self._before_arrival(starts, limit_s)
-        if steps < most:
-            verified = self._verifier.block(length, steps)
-        end_s = float(starts[steps])
-        slots.remaining -= verified.emitted
-        shape = (
-            scheduler.batch_size,
-            scheduler.decode_requests,
-            length,
-            length,
-            0,
-            len(scheduler.waiting),
-        )
-        self._recorder.many(
-            starts[:steps].tolist(), times[:steps].tolist(), tokens[:steps].tolist(), shape
-        )
-        if self._policy.wants_steps:
-            self._show_block(verified, starts, times[:steps], tokens[:steps], length)
-        scheduler.context_tok += int(tokens[:steps].sum())
-        draws.advance(steps)
-        self._finish(length, float(starts[steps - 1]), end_s, steps)
-
-    def _times(
-        self, verified: Verified, length: int, steps: int
-    ) -> tuple[FloatArray, FloatArray, IntArray]:
-        """(starts float64[n+1] with the end of the last, step times, tokens)."""
-        scheduler, draws = self._scheduler, self._draws
-        live = scheduler.slots.live
-        tokens = live + np.count_nonzero(verified.accepted, axis=(1, 2))
-        drafted = None
-        if verified.proposed is not None:
-            drafted = np.count_nonzero(verified.proposed, axis=(1, 2))
-        times = self._clock.block(scheduler, length, tokens, drafted)
-        times = times * draws.noise[draws.row : draws.row + steps]
-        starts = np.add.accumulate(np.concatenate(([self._now_s], times)))
-        return starts, times, tokens
-
-    def _before_arrival(self, starts: FloatArray, limit_s: float) -> int:
-        """How many of the steps are scheduled before the next arrival and start in time."""
-        begins = starts[:-1]
-        arrivals = int(np.searchsorted(begins, self._scheduler.source.next_s))
-        if self._settings.async_scheduling:
-            arrivals += 1  # each is scheduled when the one before starts
-        return max(1, min(arrivals, int(np.searchsorted(begins, limit_s)), begins.size))
-
-    def _show_block(
-        self,
-        verified: Verified,
-        starts: FloatArray,
-        times: FloatArray,
-        tokens: IntArray,
-        length: int,
-    ) -> None:
-        """Show all steps but the last: with asynchronous scheduling that one is shown late."""
-        scheduler = self._scheduler
-        live, context_tok = scheduler.slots.live, scheduler.context_tok
-        for part in (slice(0, len(times) - 1), slice(len(times) - 1, len(times))):
-            count = part.stop - part.start
-            if count == 0:
-                continue
-            accepted = np.count_nonzero(verified.accepted[part], axis=(0, 2))
-            drafted = np.full(length, live * count)
-            if verified.proposed is not None:
-                drafted = np.count_nonzero(verified.proposed[part], axis=(0, 2))
-            self._show()
-            self._unseen = Steps(
-                float(starts[part.start]),
-                times[part],
-                tokens[part],
-                scheduler.batch_size,
-                live,
-                0,
-                0,
-                context_tok,
-                length,
-                length,
-                drafted,
-                accepted,
-            )
-            context_tok += int(tokens[part].sum())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isnan
 
 import numpy as np
@@ -12,30 +11,11 @@ import numpy as np
 from tabletune.simulate.acceptance import AcceptanceModel, RequestQualities, Thresholds
 from tabletune.simulate.errors import SimulationError
 from tabletune.simulate.request_book import RequestBook
+from tabletune.simulate.settings import EngineSettings
 from tabletune.simulate.slots import Slots
 from tabletune.simulate.workload import Source
 
 _WATERMARK = 0.02  # share of the KV cache that admissions leave free
-
-
-@dataclass(frozen=True)
-class EngineSettings:
-    """max_num_seqs: most running requests. max_num_batched_tokens: most tokens in a step.
-    kv_capacity_tok: tokens of context that fit; None: as many as needed.
-    block_steps: run blocks of steps at once where that changes nothing but the speed.
-    """
-
-    max_num_seqs: int = 256
-    max_num_batched_tokens: int = 8192
-    async_scheduling: bool = True
-    kv_capacity_tok: int | None = None
-    block_steps: bool = True
-
-    def __post_init__(self) -> None:
-        if self.max_num_seqs < 1 or self.max_num_batched_tokens < 1:
-            raise SimulationError(
-                "engine settings", "max_num_seqs and max_num_batched_tokens >= 1", self, "raise"
-            )
 
 
 class Scheduler:
@@ -53,7 +33,7 @@ class Scheduler:
         source: Source,
         rng: np.random.Generator,
     ) -> None:
-        self._settings = settings
+        self.settings = settings
         self.source = source
         self._qualities = RequestQualities(tuple(models), rng)
         self._models = tuple(models)
@@ -92,7 +72,7 @@ class Scheduler:
             self.slots.release(slot)
         self._ended_before = self._ended_last
         self._ended_last = []
-        if not self._settings.async_scheduling and self._ended_before:
+        if not self.settings.async_scheduling and self._ended_before:
             for slot in self._ended_before:
                 self.slots.release(slot)
             self._ended_before = []
@@ -100,18 +80,18 @@ class Scheduler:
             self._arrive()
         self.wasted = self.wasted_next
         self.wasted_next = 0
-        if self._settings.kv_capacity_tok is not None:
+        if self.settings.kv_capacity_tok is not None:
             self._make_room(verified_length + 1)
         self.decode_requests = self.slots.live + self.wasted
         self.prefill_requests = self.prefill_tok = 0
         self.completing = []
         if self._prefilling or (self.waiting and self.slots.free):
-            budget = self._settings.max_num_batched_tokens
+            budget = self.settings.max_num_batched_tokens
             self._prefill(budget - self.decode_requests * (verified_length + 1), now_s)
 
     def _arrive(self) -> None:
         arrival_s, prompt, output, kind = self.source.pop()
-        capacity = self._settings.kv_capacity_tok
+        capacity = self.settings.kv_capacity_tok
         if capacity is not None and prompt + output + self._models[0].max_draft_length > capacity:
             raise SimulationError(
                 "request",
@@ -126,7 +106,7 @@ class Scheduler:
             if budget <= 0:
                 return
             budget -= self._chunk(slot, left, budget)
-        capacity = self._settings.kv_capacity_tok
+        capacity = self.settings.kv_capacity_tok
         book = self.book
         while self.waiting and self.slots.free and budget > 0:
             request = self.waiting[0]
@@ -198,7 +178,7 @@ class Scheduler:
             over = -int(slots.remaining[slot])
             beyond += over
             # Sure to end, whatever the target accepts, if one token was missing.
-            if self._settings.async_scheduling and int(emitted[slot]) - over > 1:
+            if self.settings.async_scheduling and int(emitted[slot]) - over > 1:
                 self.wasted_next += 1
             slots.stop(slot)
             self._end(slot, end_s)
@@ -210,12 +190,12 @@ class Scheduler:
         book.finish_s[request] = end_s
         self.context_tok -= book.prompt[request] + book.output[request]
         self._ended_last.append(slot)
-        if self._settings.kv_capacity_tok is not None:
+        if self.settings.kv_capacity_tok is not None:
             self._order.remove(slot)
         self.source.completed(end_s)
 
     def _make_room(self, per_request_tok: int) -> None:
-        capacity = self._settings.kv_capacity_tok
+        capacity = self.settings.kv_capacity_tok
         assert capacity is not None
         while len(self._order) > 1:
             if self.context_tok + self.slots.live * per_request_tok <= capacity:

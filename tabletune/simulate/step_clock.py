@@ -51,7 +51,7 @@ class StepClock:
         if cost.context_s_per_tok:
             context_tok = scheduler.context_tok + np.cumsum(tokens) - tokens
             profiled = decodes * cost.profiled_context_tok
-            seconds = seconds + cost.context_s_per_tok * (context_tok - profiled)
+            seconds += cost.context_s_per_tok * (context_tok - profiled)
         return seconds
 
     def _cell(self, batch_size: int, draft_length: int) -> float:
@@ -73,4 +73,5 @@ class StepClock:
         )
         first = int(low.min())
         share = mean_length - low
-        return cells[low - first] * (1 - share) + cells[high - first] * share
+        mixed = cells[low - first] * (1 - share) + cells[high - first] * share
+        return mixed.astype(np.float64)

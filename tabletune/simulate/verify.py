@@ -12,14 +12,31 @@ from tabletune.simulate.draws import StepDraws
 from tabletune.simulate.slots import Slots
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, eq=False)
 class Verified:
-    """Of one step or a block: emitted, int[S], tokens per slot over all its steps, beyond the
-    end of a request too. accepted: bool[steps, K, S]; proposed: the same, None: all drafted."""
+    """Of a block of steps: accepted, proposed: bool[steps, K, S], by guess and slot; proposed
+    is None where every draft is full."""
 
-    emitted: npt.NDArray[np.signedinteger]
     accepted: npt.NDArray[np.bool_]
     proposed: npt.NDArray[np.bool_] | None
+
+    def first(self, steps: int) -> Verified:
+        proposed = None if self.proposed is None else self.proposed[:steps]
+        return Verified(self.accepted[:steps], proposed)
+
+    def emitted(self, decoding: npt.NDArray[np.int8]) -> npt.NDArray[np.int32]:
+        """Tokens per slot over the block, int32[S]."""
+        accepted = self.accepted.sum(axis=(0, 1), dtype=np.int32)
+        return accepted + len(self.accepted) * decoding.astype(np.int32)
+
+    def counts(self, part: slice, live: int) -> tuple[IntArray, IntArray]:
+        """(drafted through, accepted through) int64[K] over part of the block."""
+        accepted = self.accepted[part]
+        if self.proposed is None:
+            drafted = np.full(accepted.shape[1], live * len(accepted))
+        else:
+            drafted = np.count_nonzero(self.proposed[part], axis=(0, 2))
+        return drafted, np.count_nonzero(accepted, axis=(0, 2))
 
 
 class Verifier:
@@ -31,10 +48,13 @@ class Verifier:
         self._hit = np.zeros(shape, dtype=np.bool_)
         self._found = np.zeros(shape, dtype=np.bool_)
         self._emitted = np.zeros(shape[1], dtype=np.int8)
+        self._live = 0
 
     def step(self, verified_length: int) -> tuple[npt.NDArray[np.int8], int]:
-        """(tokens per slot int8[S], tokens in all) of one step. Valid until the next call."""
+        """(tokens per slot int8[S], tokens in all) of one step, beyond the end of a request
+        too. Valid until the next call."""
         slots, emitted = self._slots, self._emitted
+        self._live = slots.live
         if verified_length == 0:
             emitted[:] = slots.decoding
             return emitted, slots.live
@@ -49,11 +69,15 @@ class Verifier:
         np.add(emitted, slots.decoding, out=emitted)
         return emitted, slots.live + int(np.count_nonzero(hit))
 
-    def step_counts(self, verified_length: int) -> tuple[IntArray, IntArray]:
+    def drafted(self, verified_length: int) -> int:
+        """Guesses proposed in the step just verified."""
+        return int(self.counts(verified_length)[0].sum())
+
+    def counts(self, verified_length: int) -> tuple[IntArray, IntArray]:
         """(drafted through, accepted through) int64[K] of the step just verified."""
         accepted = np.count_nonzero(self._hit[:verified_length], axis=1)
         if self._slots.propose is None:
-            return np.full(verified_length, self._slots.live), accepted
+            return np.full(verified_length, self._live), accepted
         return np.count_nonzero(self._found[:verified_length], axis=1), accepted
 
     def block(self, verified_length: int, steps: int) -> Verified:
@@ -65,6 +89,4 @@ class Verifier:
         if slots.propose is not None and draws.propose is not None:
             found = draws.propose[rows, None, :] < slots.propose[None, :verified_length]
             hit &= found
-        emitted = hit.view(np.int8).sum(axis=(0, 1), dtype=np.int32)
-        emitted += steps * slots.decoding.astype(np.int32)
-        return Verified(emitted, hit, found)
+        return Verified(hit, found)
