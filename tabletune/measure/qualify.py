@@ -188,7 +188,9 @@ def _suspects(
 ) -> tuple[list[CellKey], list[tuple[int, int, int]]]:
     """Cells and switches to drive again: they look slow, or were not seen yet."""
     cells, seen = collect_cells(rounds), seen_switches(rounds)
-    wanted = [(b, k) for b in options.sweep_batch_sizes for k in lengths]
+    # A batch that the engine never ran will not fit the next time either.
+    reached = {int(b) for batch in rounds for b in batch.batch_size}
+    wanted = [(b, k) for b in options.sweep_batch_sizes if b in reached for k in lengths]
     again = {key for key in wanted if key not in cells}
     again |= {(f.batch_size, f.draft_length) for f in find_stalls(cells, options)}
     slow = find_slow_switches(rounds, cells, options, suspects=True)
@@ -196,7 +198,7 @@ def _suspects(
     for old in lengths:
         for new in lengths:
             if old != new:
-                unseen = set(options.walk_batch_sizes) - seen.get((old, new), set())
+                unseen = set(options.walk_batch_sizes) & reached - seen.get((old, new), set())
                 switches |= {(b, old, new) for b in unseen}
     return sorted(again), sorted(switches)
 

@@ -14,6 +14,8 @@ from tabletune.measure.steps import StepBatch
 
 #: A median of fewer steps is not used.
 MIN_SAMPLES = 2
+#: StepBatch.graph_mode of a step that ran without a graph.
+GRAPH_NONE = 0
 
 CellKey = tuple[int, int]
 
@@ -56,10 +58,11 @@ def view_steps(batch: StepBatch) -> StepView:
 
 @dataclass
 class CellSteps:
-    """Steady steps of one cell: per round, seconds and scheduled tokens."""
+    """Steady steps of one cell: per round, seconds, scheduled tokens and graph modes."""
 
     times_s: list[np.ndarray] = field(default_factory=list[np.ndarray])
     tokens: list[np.ndarray] = field(default_factory=list[np.ndarray])
+    graph_modes: list[np.ndarray] = field(default_factory=list[np.ndarray])
 
     @property
     def count(self) -> int:
@@ -83,6 +86,11 @@ class CellSteps:
     def median_s(self) -> float:
         """The median of all rounds together, in seconds."""
         return float(np.median(self.pooled_s))
+
+    @property
+    def ungraphed(self) -> bool:
+        """Whether the engine says that most of these steps ran without a graph."""
+        return bool(np.mean(np.concatenate(self.graph_modes) == GRAPH_NONE) > 0.5)
 
     @property
     def median_tok(self) -> float:
@@ -111,6 +119,7 @@ def collect_cells(rounds: Sequence[StepBatch]) -> dict[CellKey, CellSteps]:
             cell = cells.setdefault((size, length), CellSteps())
             cell.times_s.append(steady.interval_s[mine])
             cell.tokens.append(steady.scheduled_tok[mine])
+            cell.graph_modes.append(steady.graph_mode[mine])
     return {key: cell for key, cell in cells.items() if cell.count >= MIN_SAMPLES}
 
 

@@ -74,6 +74,7 @@ class Driver:
         doing: what is being tried, in words, for the evidence of a crash.
         last: batch size, length verified and length chosen in the last step read.
         steps_seen: steps read so far.
+        tell: called during a walk with the share of it that is done.
     """
 
     def __init__(
@@ -90,6 +91,7 @@ class Driver:
         self.doing = "the first request"
         self.last: tuple[int, int, int] = (0, -1, -1)
         self.steps_seen = 0
+        self.tell: Callable[[float], None] = lambda share: None
         self._reader: StepReader | None = None
 
     def begin(self) -> None:
@@ -122,16 +124,16 @@ class Driver:
         kept, self._kept = self._kept, []
         return concatenate(kept) if kept else None
 
-    def wait_ready(self, load: Load, batch_size: int) -> None:
+    def wait_ready(self, load: Load, batch_size: int, patience: float = 1.0) -> None:
         """Return once a step of exactly `batch_size` requests, none prefilling, was seen.
 
-        Gives up quietly after `hang_s` with steps but none such: the analysis says what is
-        missing.
+        Gives up quietly after `patience` times `hang_s` with steps but none such (a KV cache
+        may be too small for the batch): the analysis says what is missing.
 
         Raises:
             EngineFault: the engine died, hangs, or refuses the requests.
         """
-        give_up_s = self.clock.now_s() + self.hang_s
+        give_up_s = self.clock.now_s() + patience * self.hang_s
         quiet_since_s = self.clock.now_s()
         while self.clock.now_s() < give_up_s:
             batch = self._read(load, quiet_since_s)
@@ -154,7 +156,7 @@ class Driver:
     def _walk(self, load: Load, schedule: list[tuple[int, int]], repeat: int) -> StepBatch:
         self._read(load, self.clock.now_s())
         self.call(lambda: self.api.pin_schedule(schedule, repeat))
-        left = repeat * sum(steps for _, steps in schedule)
+        total = left = repeat * sum(steps for _, steps in schedule)
         seen = list[StepBatch]()
         quiet_since_s = self.clock.now_s()
         step_s = 0.02
@@ -164,6 +166,7 @@ class Driver:
             if len(batch):
                 quiet_since_s = self.clock.now_s()
                 left -= len(batch)
+                self.tell(min(1.0, 1.0 - left / total))
                 usable = batch.interval_s[view_steps(batch).decode_only]
                 step_s = float(usable.mean()) if len(usable) else step_s
             if left <= 0:

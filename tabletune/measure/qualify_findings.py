@@ -77,10 +77,11 @@ def find_stalls(cells: Mapping[CellKey, CellSteps], options: QualifyOptions) -> 
 
 
 def _stall_text(cells: Mapping[CellKey, CellSteps], key: CellKey, reference: CellKey) -> str:
+    bare = " without a graph" if cells[key].ungraphed and not cells[reference].ungraphed else ""
     return (
-        f"a step takes {cells[key].best_s * 1e3:.1f} ms at batch size {key[0]} and draft length "
-        f"{key[1]} ({cells[key].count} steps), but {cells[reference].median_s * 1e3:.1f} ms at "
-        f"batch size {reference[0]} and draft length {reference[1]}"
+        f"a step takes {cells[key].best_s * 1e3:.1f} ms{bare} at batch size {key[0]} and draft "
+        f"length {key[1]} ({cells[key].count} steps), but {cells[reference].median_s * 1e3:.1f} ms "
+        f"at batch size {reference[0]} and draft length {reference[1]}"
     )
 
 

@@ -83,8 +83,8 @@ class Drives:
         with self._doing("a shrinking batch", sizes[0]) as load:
             for turn, size in enumerate(sizes):
                 load.shrink(size)
-                self.progress.advance(turn / len(sizes), f"shrinking batch, {size} requests")
-                self.driver.wait_ready(load, size)
+                self._tell(f"shrinking batch, {size} requests", turn, len(sizes))
+                self.driver.wait_ready(load, size, patience=0.1 if turn else 1.0)
                 walk = schedule(rotated(self.lengths, turn), options.sweep_block_steps)
                 self.driver.walk(load, walk)
 
@@ -96,8 +96,8 @@ class Drives:
         with self._doing("suspicious steps again", sizes[0]) as load:
             for turn, size in enumerate(sizes):
                 load.shrink(size)
-                self.progress.advance(turn / len(sizes), f"again with {size} requests")
-                self.driver.wait_ready(load, size)
+                self._tell(f"again with {size} requests", turn, len(sizes))
+                self.driver.wait_ready(load, size, patience=0.1 if turn else 1.0)
                 lengths = [k for b, k in cells if b == size]
                 pairs = [(old, new) for b, old, new in switches if b == size]
                 walk = schedule(lengths, RECHECK_STEPS)
@@ -107,6 +107,15 @@ class Drives:
     def _doing(self, what: str, size: int) -> AbstractContextManager[Load]:
         self.driver.doing = what
         self.progress.start(what, 1.0)
+        self._tell(what)
         # Not length 0 while the prompts are computed: some drafters keep a state of their own.
         self.driver.call(lambda: self.driver.api.pin(self.lengths[-1]))
         return self.driver.open_load(self.requests, size)
+
+    def _tell(self, note: str, turn: int = 0, turns: int = 1) -> None:
+        """Let the driver's walks advance the stage, of which this is one of several turns."""
+
+        def tell(share: float) -> None:
+            self.progress.advance((turn + share) / turns, note)
+
+        self.driver.tell = tell

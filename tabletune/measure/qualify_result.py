@@ -1,5 +1,6 @@
 """What one qualification found, before it becomes a record."""
 
+import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -84,12 +85,15 @@ def checks_of_cells(
     checks = [
         _failed(f"draft length {f.draft_length} at batch size {f.batch_size}", f) for f in alone
     ]
-    for cell in cells:
-        key = (cell.batch_size, cell.draft_length)
-        if cell.batch_size in walk_batch_sizes and key not in faulty:
-            name = f"draft length {cell.draft_length} at batch size {cell.batch_size}"
+    measured = {(cell.batch_size, cell.draft_length): cell for cell in cells}
+    for key in itertools.product(sorted(walk_batch_sizes), lengths):
+        name = f"draft length {key[1]} at batch size {key[0]}"
+        if key in measured and key not in faulty:
+            cell = measured[key]
             text = f"{cell.median_s * 1e3:.1f} ms a step, {cell.samples} steps"
             checks.append(_passed(name, *key, text))
+        elif key not in faulty:
+            checks.append(_not_seen(name, *key))
     for length in lengths:
         sizes = sorted(c.batch_size for c in cells if c.draft_length == length)
         bad = [f for f in alone if f.draft_length == length]
@@ -122,17 +126,7 @@ def checks_of_switches(
                 if size in seen.get((old, new), ()):
                     checks.append(_passed(name, size, new, previous=old))
                 else:
-                    text = "not seen among decodes, so it was not judged"
-                    checks.append(
-                        Check(
-                            name=name,
-                            batch_size=size,
-                            draft_length=new,
-                            previous_length=old,
-                            passed=False,
-                            evidence=text,
-                        )
-                    )
+                    checks.append(_not_seen(name, size, new, old))
     return checks
 
 
@@ -165,4 +159,15 @@ def _passed(
         previous_length=previous,
         passed=True,
         evidence=text,
+    )
+
+
+def _not_seen(name: str, size: int, length: int, previous: int | None = None) -> Check:
+    return Check(
+        name=name,
+        batch_size=size,
+        draft_length=length,
+        previous_length=previous,
+        passed=False,
+        evidence=f"never seen among {size} decoding requests, so it was not judged",
     )

@@ -55,6 +55,8 @@ class SimulatedEngine:
         slow_switches: extra seconds of the step after a switch (old, new).
         noise: factor on each step's time, from the generator.
         accept: rate at which first guesses are accepted; True after length 0 until a prefill.
+        most: requests that fit into the KV cache.
+        graphed: whether (batch size, mean length verified) runs as a graph; None: unknown.
         proposes: share of the requests for which the drafter proposes anything, per step.
     """
 
@@ -69,13 +71,15 @@ class SimulatedEngine:
         noise: Callable[[np.random.Generator], float] = lambda rng: 1.0,
         accept: Callable[[bool], float] = lambda stale: 0.7,
         refuses: str = "",
+        most: int = 10_000,
+        graphed: Callable[[int, float], bool] | None = None,
         proposes: Callable[[np.random.Generator], float] = lambda rng: 1.0,
     ) -> None:
         self.address = EngineAddress("http://127.0.0.1:9")
         self._step_s, self._verified_of = step_s, verified_of
         self._crash_at, self._hang_at, self._noise = crash_at, hang_at, noise
         self._slow, self._accept, self._refuses = slow_switches or {}, accept, refuses
-        self._proposes = proposes
+        self._proposes, self._graphed, self._most = proposes, graphed, most
         self._rng = np.random.default_rng(7)
         self._now_s, self._engine_s = 100.0, 100.0
         self._loads = list[SimulatedLoad]()
@@ -104,7 +108,7 @@ class SimulatedEngine:
     def steps(self, since: int = 0, limit: int = 20_000) -> StepBatch:
         self._answer()
         rows = self.rows[since : since + limit]
-        columns = [np.array(c) for c in zip(*rows, strict=True)] if rows else [np.array([])] * 11
+        columns = [np.array(c) for c in zip(*rows, strict=True)] if rows else [np.array([])] * 12
         ints = [c.astype(np.int64) for c in columns]
         through = np.zeros((len(rows), MAX_LENGTH), dtype=np.int64)
         accepted = through.copy()
@@ -122,7 +126,7 @@ class SimulatedEngine:
             prefill_requests=ints[10],
             output_tok=ints[3],
             request_steps=ints[3] - ints[10],
-            graph_mode=np.full(len(rows), -1),
+            graph_mode=ints[11],
             padded_tok=ints[7],
             drafted_through=through,
             accepted_through=accepted,
@@ -171,6 +175,7 @@ class SimulatedEngine:
             for _ in range(load.target - len(mine)):
                 self._open.append(SimulatedRequest(load, next(load.source).max_tokens))
         self._open = [r for r in self._open if r.load in self._loads]
+        waiting, self._open = self._open[self._most :], self._open[: self._most]
         size = len(self._open)
         if size == 0:
             return False
@@ -197,11 +202,13 @@ class SimulatedEngine:
         self._stale = self._stale and not prefills
         known = verified if verified <= old and not prefills else -1
         row = (len(self.rows), self._engine_s, took_s, size, chosen, known)
-        self.rows.append((*row, drafted, drafted + size, drafts, accepted, prefills))
+        mode = 2 * self._graphed(size, mean_verified) if self._graphed else -1
+        self.rows.append((*row, drafted, drafted + size, drafts, accepted, prefills, mode))
         self._chosen = chosen
         for request in list(self._open):
             request.prefilled = True
             request.left_tok -= 1
             if request.left_tok <= 0:
                 self._open.remove(request)
+        self._open += waiting
         return True

@@ -18,6 +18,19 @@ def same_output(requests, concurrency):
     return [list(range(r.max_tokens)) for r in requests]
 
 
+class Recorded(Silent):
+    """Keeps the shares that each stage told."""
+
+    def __init__(self):
+        self.shares = []
+
+    def start(self, name, total=None):
+        self.shares.append([])
+
+    def advance(self, done, note=""):
+        self.shares[-1].append(done)
+
+
 def run(engine: SimulatedEngine, largest: int = 64, **arguments) -> QualificationResult:
     arguments = {"lengths": LENGTHS, "run_prompts": same_output} | arguments
     lengths = arguments.pop("lengths")
@@ -28,7 +41,7 @@ def run(engine: SimulatedEngine, largest: int = 64, **arguments) -> Qualificatio
         lengths,
         largest,
         clock=engine,
-        progress=Silent(),
+        progress=arguments.pop("progress", Silent()),
         died=engine.died,
         open_load=engine.open_load,
         **arguments,
@@ -103,7 +116,8 @@ def test_the_stall_of_ungraphed_batches_is_found_exactly():
         ungraphed = size == 50 and verified != 3
         return 0.0205 if ungraphed else staircase_s(size, verified, chosen)
 
-    result = run(SimulatedEngine(step_s=stalls))
+    graphed = lambda size, verified: size != 50 or verified == 3  # noqa: E731
+    result = run(SimulatedEngine(step_s=stalls, graphed=graphed))
     assert result.passed
     assert result.stalled
     for length in (0, 1, 2, 4):
@@ -112,7 +126,9 @@ def test_the_stall_of_ungraphed_batches_is_found_exactly():
     assert result.envelope.forbidden_transitions == ()
     failed = {(c.batch_size, c.draft_length, c.fault) for c in result.failed}
     assert failed == {(50, k, "stall") for k in (0, 1, 2, 4)}
-    assert "20.5 ms" in next(c.evidence for c in result.failed if c.draft_length == 0)
+    assert "20.5 ms without a graph" in next(
+        c.evidence for c in result.failed if c.draft_length == 0
+    )
 
 
 def test_a_stall_up_to_the_largest_batch_has_no_larger_one_to_compare_with():
@@ -237,3 +253,21 @@ def test_the_plan_bounds_the_envelope():
     result = run(SimulatedEngine(), covered=covered)
     assert result.envelope.allowed["2"] == ((1, 6), (8, 64))
     assert any("outside the capture plan" in words for words in result.excluded)
+
+
+def test_progress_rises_within_each_stage():
+    progress = Recorded()
+    run(SimulatedEngine(), progress=progress)
+    assert all(shares == sorted(shares) for shares in progress.shares)
+    walked = [shares for shares in progress.shares if len(shares) > 3]
+    assert len(walked) >= 4
+    assert all(shares[-1] > 0.9 for shares in walked)
+
+
+def test_a_batch_that_never_fits_is_reported_and_costs_little_time():
+    result = run(SimulatedEngine(most=40))
+    assert result.passed
+    missing = {check.name for check in result.failed}
+    assert {f"draft length {k} at batch size 64" for k in LENGTHS} <= missing
+    assert all("never seen among 64" in check.evidence for check in result.failed)
+    assert result.wall_time_s < 240
