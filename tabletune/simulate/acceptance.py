@@ -80,7 +80,7 @@ class AcceptanceModel:
         """Survival of requests of standard normal `quality`: float64[n] -> float64[n, K].
 
         >>> AcceptanceModel([0.5, 0.25], spread=1.0).request_survival(np.array([0.0])).round(2)
-        array([[0.5 , 0.22]])
+        array([[0.5 , 0.21]])
         """
         if self.spread == 0:
             return np.tile(self.survival, (quality.size, 1))
