@@ -106,6 +106,11 @@ class EngineApi:
         """
         return self._json("GET", "/tabletune/status")
 
+    def graphs(self) -> dict[str, Any]:
+        """The CUDA graphs that the engine captured: ``known``, then ``graphs`` as rows of
+        [mode, tokens, requests or None, query length or None]; else the ``reason``."""
+        return self._json("GET", "/tabletune/graphs")
+
     def steps(self, since: int = 0, limit: int = 16_384) -> StepBatch:
         """Recorded engine steps with sequence numbers from `since` on."""
         path = f"/tabletune/steps?since={since}&limit={limit}"

@@ -20,7 +20,7 @@ several ratios is low by chance; it shrinks with the noise, which is why unclear
 among them those against a lucky length, get further rounds.
 
 Looking after each batch of rounds makes wrong clear decisions somewhat more likely than one
-look would; with the few looks made here by less than a factor of two.
+look would.
 """
 
 from collections.abc import Iterable

@@ -90,8 +90,10 @@ def run_profile(
     """
     begun_s = clock.now_s()
 
-    def measure(batch_sizes: Iterable[int], again: set[CellKey] | None = None) -> None:
-        for batch_size in sorted(set(batch_sizes), reverse=True):
+    def measure(stage: str, batch_sizes: Iterable[int], again: set[CellKey] | None = None) -> None:
+        sizes = sorted(set(batch_sizes), reverse=True)
+        progress.start(stage, len(sizes))
+        for number, batch_size in enumerate(sizes):
             lengths = [
                 k
                 for k in plan.lengths(batch_size)
@@ -99,7 +101,7 @@ def run_profile(
             ]
             if not lengths or (clock.now_s() - begun_s > plan.budget_s and state.cells):
                 continue
-            progress.advance(len(state.cells), f"batch size {batch_size}, draft lengths {lengths}")
+            progress.advance(number, f"batch size {batch_size}, draft lengths {lengths}")
             kept = {
                 k: state.cells[batch_size, k] for k in lengths if (batch_size, k) in state.cells
             }
@@ -107,17 +109,14 @@ def run_profile(
                 state.cells[batch_size, length] = cell
             checkpoint(state)
 
-    expected = sum(len(plan.lengths(b)) for b in plan.grid)
-    progress.start("profile", expected)
-    measure(plan.grid)
-    measure(plan.refine(state.estimates(kind)))
+    measure("profile", plan.grid)
+    measure("profile where curves cross or jump", plan.refine(state.estimates(kind)))
     for _ in range(plan.repeats):
         problems = _problems(state, kind, plan.limits)
         if not problems:
             break
-        progress.say(f"measuring {len(problems)} uncertain or implausible cells again")
-        measure({b for b, _ in problems}, again=set(problems))
-    progress.advance(expected, "done")
+        stage = f"profile: {len(problems)} uncertain or implausible cells again"
+        measure(stage, {b for b, _ in problems}, again=set(problems))
     return _problems(state, kind, plan.limits)
 
 

@@ -151,7 +151,7 @@ def _drive_all(
         suspects = _suspects(rounds, lengths, options)
         if not any(suspects):
             break
-        drives.recheck(*suspects)
+        drives.recheck(*suspects, options.recheck_steps)
         _take_round(drives.driver, rounds)
     cells = collect_cells(rounds)
     swept = sorted({b for b, _ in cells})

@@ -14,6 +14,10 @@ from tabletune.records.qualification import Attempt, Qualification
 
 E = TypeVar("E")
 
+#: A plan under which at most this share of the cells stalls is not worth another boot: the
+#: envelope excludes them, and a table keeps every batch size.
+TOLERATED_STALLS = 0.03
+
 
 @dataclass(frozen=True)
 class QualifiedPlan:
@@ -78,8 +82,8 @@ def qualify_with_fallback(
 ) -> QualifiedPlan:
     """The fastest plan that is safe.
 
-    A plan that crashes, hangs or is refused is left for the next. The first that passes without
-    a stall ends the search; those before it that passed with stalls, which their envelopes
+    A plan that crashes, hangs or is refused is left for the next. The first that passes with
+    hardly a stall ends the search; those before it that passed with more, which their envelopes
     exclude, are compared with it by measured step times. Faults that another plan cannot cure
     (a length that the engine ignores, changed output) do not ask for another.
 
@@ -105,12 +109,12 @@ def qualify_with_fallback(
             continue
         last = (plan, result)
         attempts.append(_attempt(plan, result.passed, result.reason))
-        if result.passed and not result.stalled:
-            kept.append(last)
-            break
         if result.passed:
             kept.append(last)
-        progress.say(f"{description}: {result.reason}")
+        if result.reason:
+            progress.say(f"{description}: {result.reason}")
+        if result.passed and result.stalled_share <= TOLERATED_STALLS:
+            break
     if not kept:
         made = tuple(attempts)
         raise NothingQualified(made, QualifiedPlan(*last, made) if last else None)

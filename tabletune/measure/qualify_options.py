@@ -27,8 +27,10 @@ class QualifyOptions:
         resume_steps: steps before, during and after the length 0.
         join_steps: steps during which short new requests join.
         rechecks: how often a suspicious cell or switch is driven again before it fails.
+        recheck_steps: steps of a suspicious cell each time.
         stall_factor: a cell's step may take this many times that of a cell with at least as
-            many requests, drafts and tokens.
+            many requests, drafts and tokens. Without its graph a step takes two to four times
+            as long; a busy host alone was seen to make it 1.5 times.
         top_factor: the same where no such cell exists, against a smaller one scaled by tokens.
         switch_factor, switch_extra_s: a switch is slow when its worst step exceeds its cell's
             median by both.
@@ -46,7 +48,8 @@ class QualifyOptions:
     resume_steps: int = 20
     join_steps: int = 120
     rechecks: int = 2
-    stall_factor: float = 1.5
+    recheck_steps: int = 24
+    stall_factor: float = 1.8
     top_factor: float = 2.0
     switch_factor: float = 3.0
     switch_extra_s: float = 0.005
@@ -93,6 +96,7 @@ class QualifyOptions:
             sweep_block_steps=5,
             resume_steps=6,
             join_steps=16,
+            recheck_steps=8,
             hang_s=hang_s,
             check_output=check_output,
             output_prompts=4,

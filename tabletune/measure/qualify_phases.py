@@ -18,7 +18,6 @@ from tabletune.measure.steps import StepBatch
 JOIN_TOK = 4
 PROBE_STEPS = 8
 #: Steps per length when a suspicious cell or switch is driven again.
-RECHECK_STEPS = 8
 RECHECK_SWITCHES = 6
 RECHECK_SWITCH_STEPS = 4
 
@@ -89,9 +88,12 @@ class Drives:
                 self.driver.walk(load, walk)
 
     def recheck(
-        self, cells: Sequence[tuple[int, int]], switches: Sequence[tuple[int, int, int]]
+        self,
+        cells: Sequence[tuple[int, int]],
+        switches: Sequence[tuple[int, int, int]],
+        cell_steps: int,
     ) -> None:
-        """Drive (batch size, length) and (batch size, old, new) again."""
+        """Drive (batch size, length) for `cell_steps` and (batch size, old, new) again."""
         sizes = sorted({b for b, *_ in [*cells, *switches]}, reverse=True)
         with self._doing("suspicious steps again", sizes[0]) as load:
             for turn, size in enumerate(sizes):
@@ -100,7 +102,7 @@ class Drives:
                 self.driver.wait_ready(load, size, patience=0.1 if turn else 1.0)
                 lengths = [k for b, k in cells if b == size]
                 pairs = [(old, new) for b, old, new in switches if b == size]
-                walk = schedule(lengths, RECHECK_STEPS)
+                walk = schedule(lengths, cell_steps)
                 switching = back_and_forth(pairs, RECHECK_SWITCHES)
                 self.driver.walk(load, walk + schedule(switching, RECHECK_SWITCH_STEPS))
 

@@ -49,6 +49,12 @@ class QualificationResult:
         return any(check.fault == "stall" for check in self.failed)
 
     @property
+    def stalled_share(self) -> float:
+        """Stalled cells and switches as a share of the cells seen."""
+        stalled = sum(check.fault == "stall" for check in self.failed)
+        return stalled / max(1, len(self.cells))
+
+    @property
     def passed(self) -> bool:
         """Whether a table can be made: every batch size has a length, and some length drafts."""
         drafts = any(length > 0 for length in self.envelope.lengths)

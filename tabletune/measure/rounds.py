@@ -1,14 +1,13 @@
-"""Interleaved rounds: every policy once per round, in shuffled order, window by window.
+"""Interleaved rounds: every policy once per round, in shuffled order, on the same requests.
 
-On an engine with the plugin one closed loop stays open for all rounds of a concurrency and
-tables are swapped under it, so that neighbouring windows see the same requests at almost the
-same point. Other engines need a load of their own for each window; only one engine has load
-at a time.
+Each round takes the next stretch of the requests; each policy of the round replays it from
+its start. On an engine with the plugin the policy is put in force just before; other engines
+are booted with theirs. Only one engine has load at a time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tabletune.measure.measurements import Key, Measurements
 from tabletune.measure.progress import Progress
 from tabletune.measure.steps import StepReader
 from tabletune.measure.windows import (
+    LoadEndedError,
     MetricsWindow,
     PolicyRun,
     WindowOptions,
@@ -28,9 +28,8 @@ from tabletune.measure.windows import (
     step_window,
 )
 
-#: The closed loop cycles through this many requests at most before it repeats the first ones,
-#: which are shortened.
-STREAM_REQUESTS = 20_000
+#: A stream has so many requests for each that a window needs: a window never runs out.
+SPARE = 8
 
 
 @dataclass
@@ -47,6 +46,45 @@ class Bench:
     progress: Progress
     open_load: OpenLoad
     windows_done: int = 0
+    _warmed: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+
+    def work_tok(self, concurrency: int) -> int:
+        """Output tokens of one window."""
+        mean = float(np.mean([r.max_tokens for r in self.requests]))
+        return self.windows.work_tok(concurrency, mean)
+
+    def needed(self, concurrency: int) -> int:
+        """Requests that one window touches, about."""
+        mean = float(np.mean([r.max_tokens for r in self.requests]))
+        return int(np.ceil(self.work_tok(concurrency) / mean)) + concurrency
+
+    @contextmanager
+    def load(self, run: PolicyRun, concurrency: int, round_number: int) -> Iterator[Load]:
+        """The round's closed loop on the run's engine, once all its requests decode."""
+        needed = self.needed(concurrency)
+        first = round_number * needed
+        self._warm(run, concurrency, range(first, first + needed))
+        stream = staggered(self.requests, concurrency, first, needed * SPARE)
+        with self.open_load(run.engine, run.model, stream, concurrency) as load:
+            ramp_up(run, load, concurrency, self.windows, self.clock)
+            yield load
+
+    def _warm(self, run: PolicyRun, concurrency: int, numbers: range) -> None:
+        """Send prompts that the engine has not had yet, for one token each.
+
+        Otherwise the first policy of a round would compute the prompts for the others, which
+        find them in the prefix cache.
+        """
+        had = self._warmed.setdefault(id(run.engine), set())
+        count = len(self.requests)
+        new = [i for i in dict.fromkeys(n % count for n in numbers) if i not in had]
+        if not new:
+            return
+        prompts = [LoadRequest(self.requests[i].prompt, 1, self.requests[i].extra) for i in new]
+        with self.open_load(run.engine, run.model, prompts, concurrency, once=True) as load:
+            if not load.done.wait(self.windows.timeout_s) or not load.counts.completed:
+                raise LoadEndedError("no prompt was answered", load.counts)
+        had.update(new)
 
     def tell(self, policy: str, concurrency: int, round_number: int) -> None:
         """Say which window begins."""
@@ -54,90 +92,64 @@ class Bench:
         self.progress.advance(self.windows_done, note)
         self.windows_done += 1
 
-    @contextmanager
-    def load(self, run: PolicyRun, concurrency: int) -> Iterator[Load]:
-        """A closed loop on the run's engine, once all its requests run."""
-        stream = staggered(self.requests, concurrency)
-        with self.open_load(run.engine, run.model, stream, concurrency) as load:
-            ramp_up(run, load, concurrency, self.windows, self.clock)
-            yield load
 
+def staggered(
+    requests: Sequence[LoadRequest], concurrency: int, first: int, count: int
+) -> list[LoadRequest]:
+    """A stream from request `first` on, whose first `concurrency` end one after the other.
 
-def staggered(requests: Sequence[LoadRequest], concurrency: int) -> list[LoadRequest]:
-    """A long stream whose first `concurrency` requests end one after the other.
-
-    Without this all requests would start, and end, together, and a short window would see
-    only one phase of them.
+    Without this all requests would start, and end, together, and a window would see some
+    phases of them more often than others.
     """
-    count = len(requests)
-    stream = [requests[i % count] for i in range(max(STREAM_REQUESTS, concurrency))]
+    stream = [requests[(first + i) % len(requests)] for i in range(max(count, concurrency))]
     for i in range(concurrency):
-        share = (i + 1) / concurrency
-        tokens = max(1, round(stream[i].max_tokens * share))
+        tokens = max(1, round(stream[i].max_tokens * (i + 1) / concurrency))
         stream[i] = LoadRequest(stream[i].prompt, tokens, stream[i].extra)
     return stream
 
 
-def rounds_by_steps(
+#: Measures one window of a run and notes it.
+Measure = Callable[[PolicyRun, Load, Key, int], None]
+
+
+def play(
     bench: Bench,
     runs: Sequence[PolicyRun],
     concurrency: int,
-    rounds: int,
-    into: Measurements,
-    more: Callable[[int], Sequence[PolicyRun]] = lambda _: (),
-    boot: str = "measured",
+    rounds: range,
+    measure: Measure,
 ) -> None:
-    """Measure `runs`, all on one engine with the plugin, at one concurrency.
-
-    Args:
-        more: called with the number of rounds done, after the last one and again after each
-            further one; names the runs of the next round, none to end.
-    """
-    with bench.load(runs[0], concurrency) as load:
-        reader = StepReader(plugin_engine(runs[0]))
-        for number in range(rounds):
-            _step_round(bench, runs, concurrency, number, (reader, load), into, boot)
-        number = rounds
-        while wanted := more(number):
-            _step_round(bench, wanted, concurrency, number, (reader, load), into, boot)
-            number += 1
-
-
-def _step_round(
-    bench: Bench,
-    runs: Sequence[PolicyRun],
-    concurrency: int,
-    number: int,
-    load: tuple[StepReader, Load],
-    into: Measurements,
-    boot: str,
-) -> None:
-    for index in bench.rng.permutation(len(runs)).tolist():
-        run = runs[index]
-        bench.tell(run.policy, concurrency, number)
-        window = step_window(run, *load, bench.windows, bench.clock)
-        key = Key(run.policy, concurrency)
-        into.add(key, number, window.rate_tok_s, boot, run.kind).lengths |= window.lengths
-
-
-def rounds_by_metrics(
-    bench: Bench,
-    runs: Sequence[PolicyRun],
-    concurrency: int,
-    rounds: int,
-    into: Measurements,
-    boot: str,
-    first_round: int = 0,
-) -> dict[str, list[MetricsWindow]]:
-    """Measure `runs`, on one engine or on several, at one concurrency; the windows by policy."""
-    windows: dict[str, list[MetricsWindow]] = {run.policy: [] for run in runs}
-    for number in range(first_round, first_round + rounds):
+    """Rounds of all `runs` at one concurrency."""
+    for number in rounds:
         for index in bench.rng.permutation(len(runs)).tolist():
             run = runs[index]
             bench.tell(run.policy, concurrency, number)
             run.apply()
-            with bench.load(run, concurrency) as load:
-                window = metrics_window(run.engine, load, bench.windows, bench.clock)
-            into.add(Key(run.policy, concurrency), number, window.rate_tok_s, boot, run.kind)
-            windows[run.policy].append(window)
-    return windows
+            with bench.load(run, concurrency, number) as load:
+                measure(run, load, Key(run.policy, concurrency), number)
+
+
+def by_steps(bench: Bench, into: Measurements, boot: str) -> Measure:
+    """Windows read from engine steps, on engines with the plugin."""
+
+    def measure(run: PolicyRun, load: Load, key: Key, number: int) -> None:
+        reader = StepReader(plugin_engine(run))
+        work_tok = bench.work_tok(key.concurrency)
+        window = step_window(run, reader, load, work_tok, bench.windows, bench.clock)
+        into.add(key, number, window.rate_tok_s, boot, run.kind).lengths |= window.lengths
+
+    return measure
+
+
+def by_metrics(
+    bench: Bench, into: Measurements, boot: str, seen: dict[Key, list[MetricsWindow]]
+) -> Measure:
+    """Windows read from metrics pages; they are kept in `seen`, too."""
+
+    def measure(run: PolicyRun, load: Load, key: Key, number: int) -> None:
+        work_tok = bench.work_tok(key.concurrency)
+        window = metrics_window(run.engine, load, work_tok, bench.windows, bench.clock)
+        into.add(key, number, window.rate_tok_s, boot, run.kind)
+        seen.setdefault(key, []).append(window)
+
+    return measure

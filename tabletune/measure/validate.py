@@ -17,6 +17,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tabletune.measure import rounds
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.driven import DrivenEngine
 from tabletune.measure.judge import (
@@ -31,7 +32,7 @@ from tabletune.measure.judge import (
     judge,
 )
 from tabletune.measure.measurements import Key, Measurements
-from tabletune.measure.rounds import Bench, rounds_by_metrics, rounds_by_steps
+from tabletune.measure.rounds import Bench, by_steps, play
 from tabletune.measure.stock_check import stock_check
 from tabletune.measure.windows import MetricsWindow, PolicyRun
 from tabletune.records.table import Table
@@ -40,7 +41,7 @@ from tabletune.records.vllm_format import to_vllm
 
 PLUGIN_BOOT = "measured"
 #: Further rounds measured before the next look at whether they suffice.
-ROUNDS_PER_LOOK = 4
+ROUNDS_PER_LOOK = 2
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Setup:
     Attributes:
         candidate, incumbent: tables; the versions are their names in the verdict.
         concurrencies: open requests of the closed loop.
-        rounds: of step windows, at least 4 are needed for an interval worth having.
+        rounds: of windows read from steps; fewer than 4 give very wide intervals.
         more_rounds: how many further rounds unclear pairs may get.
         metrics_rounds, more_metrics_rounds: the same for windows read from metrics pages.
         slack: see judge.py.
@@ -78,8 +79,8 @@ class Setup:
     incumbent: Table | None = None
     incumbent_version: str = ""
     margins: Margins = field(default_factory=Margins)
-    rounds: int = 8
-    more_rounds: int = 24
+    rounds: int = 4
+    more_rounds: int = 12
     metrics_rounds: int = 4
     more_metrics_rounds: int = 4
     slack: float = 0.10
@@ -209,38 +210,34 @@ def measure_elsewhere(
 def _measure_concurrency(
     setup: Setup, bench: Bench, runs: Sequence[PolicyRun], concurrency: int, outcome: Outcome
 ) -> None:
-    wanted: list[PolicyRun] = []
-
-    def more(done: int) -> Sequence[PolicyRun]:
-        extra = done - setup.rounds
-        if extra >= setup.more_rounds:
-            return ()
-        if extra % ROUNDS_PER_LOOK == 0:
-            unclear = _unclear(_compare(setup, bench, outcome, concurrency))
-            wanted[:] = [runs[0], *(r for r in runs if r.policy in unclear)] if unclear else []
-        return wanted
-
-    rounds_by_steps(bench, runs, concurrency, setup.rounds, outcome.measurements, more, PLUGIN_BOOT)
+    measure = by_steps(bench, outcome.measurements, PLUGIN_BOOT)
+    wanted, done, limit = list(runs), 0, setup.rounds + setup.more_rounds
+    while wanted and done < limit:
+        count = setup.rounds if done == 0 else min(ROUNDS_PER_LOOK, limit - done)
+        play(bench, wanted, concurrency, range(done, done + count), measure)
+        done += count
+        unclear = _unclear(_compare(setup, bench, outcome, concurrency))
+        wanted = [runs[0], *(r for r in runs if r.policy in unclear)] if unclear else []
 
 
 def _by_metrics(setup: Setup, bench: Bench, runs: Sequence[PolicyRun], outcome: Outcome) -> None:
-    boot = "+".join(sorted(run.policy for run in runs))
-    found = outcome.measurements
+    found, seen = outcome.measurements, dict[Key, list[MetricsWindow]]()
+    measure = rounds.by_metrics(bench, found, "+".join(sorted(run.policy for run in runs)), seen)
     for concurrency in setup.concurrencies:
-        wanted, done, limit = list(runs), 0, setup.metrics_rounds
-        while wanted and done < limit:
+        wanted, done = list(runs), 0
+        while wanted and done < setup.metrics_rounds + setup.more_metrics_rounds:
             count = setup.metrics_rounds if done == 0 else 1
-            windows = rounds_by_metrics(bench, wanted, concurrency, count, found, boot, done)
-            if STOCK in windows:
-                outcome.stock_windows.setdefault(concurrency, []).extend(windows[STOCK])
+            play(bench, wanted, concurrency, range(done, done + count), measure)
             done += count
-            limit = setup.metrics_rounds + setup.more_metrics_rounds
             if Key(CANDIDATE_BY_METRICS, concurrency) not in found.series:
                 break
             unclear = _unclear(_compare(setup, bench, outcome, concurrency))
             wanted = [r for r in runs if r.policy in unclear]
             if wanted:
                 wanted += [r for r in runs if r.policy == CANDIDATE_BY_METRICS]
+    for key, windows in seen.items():
+        if key.policy == STOCK:
+            outcome.stock_windows.setdefault(key.concurrency, []).extend(windows)
 
 
 def _compare(setup: Setup, bench: Bench, outcome: Outcome, concurrency: int) -> list[Comparison]:

@@ -1,10 +1,16 @@
 """One throughput window of one policy, read from engine steps or from the metrics page.
 
-Both instruments give output tokens per second over about the same time. Only windows of one
-instrument are ever compared with each other.
+A window is a fixed amount of work: it begins once all requests of a closed loop decode, and
+ends when so many tokens came out since. All policies of a round replay the same requests from
+the same start. Under greedy decoding they then produce nearly the same text, so that neither
+lucky text nor the prompts' computation falls to one policy only. That matters: with an n-gram
+drafter the tokens per step differ more from one passage to the next than from one draft
+length to the next.
 
-- *steps*: tokens emitted between two engine steps, over the time between them in the engine's
-  own clock; exact to a step. Needs the plugin.
+Two instruments; only windows of one instrument are ever compared with each other.
+
+- *steps*: tokens and time between two engine steps, in the engine's own clock. Needs the
+  plugin.
 - *metrics*: growth of the counter of generated tokens over wall time, each end taken at the
   moment the counter moves, so that its granularity (a step) costs nothing but the polling
   interval. Works with every engine.
@@ -20,7 +26,6 @@ from tabletune.measure.clock import Clock
 from tabletune.measure.driven import DrivenEngine, Load, MetricsSource
 from tabletune.measure.load import LoadCounts
 from tabletune.measure.metrics import Counters, parse_counters
-from tabletune.measure.profile_in_engine import SETTLE_STEPS
 from tabletune.measure.steps import StepBatch, StepReader, concatenate
 
 EngineKind = Literal["measured", "stock", "no_speculation"]
@@ -82,24 +87,25 @@ class PolicyRun:
 
 @dataclass(frozen=True)
 class WindowOptions:
-    """How long to look.
+    """How much work a window is.
 
     Attributes:
-        window_s: of a window read from steps. Short ones keep neighbours comparable: a
-            change of the machine's speed within a round is not cancelled.
-        min_steps: a window lasts at least so many steps.
-        metrics_window_s: of a window read from the metrics page, which needs a load of its own.
+        requests_per_slot: output of so many mean requests for each open one.
+        min_tok: a window has at least so many output tokens.
         poll_s: between two looks at the metrics page around a window's ends.
         ramp_s: the longest wait until all requests decode.
         timeout_s: a window that takes longer is given up.
     """
 
-    window_s: float = 0.5
-    min_steps: int = 12
-    metrics_window_s: float = 6.0
-    poll_s: float = 0.02
+    requests_per_slot: float = 1.0
+    min_tok: int = 256
+    poll_s: float = 0.03
     ramp_s: float = 30.0
-    timeout_s: float = 60.0
+    timeout_s: float = 300.0
+
+    def work_tok(self, concurrency: int, mean_output_tok: float) -> int:
+        """Output tokens of one window."""
+        return max(self.min_tok, round(self.requests_per_slot * concurrency * mean_output_tok))
 
 
 @dataclass(frozen=True)
@@ -111,19 +117,23 @@ class StepWindow:
 
 
 def step_window(
-    run: PolicyRun, reader: StepReader, load: Load, options: WindowOptions, clock: Clock
+    run: PolicyRun,
+    reader: StepReader,
+    load: Load,
+    work_tok: int,
+    options: WindowOptions,
+    clock: Clock,
 ) -> StepWindow:
-    """Put a policy in force and measure its throughput.
+    """Measure throughput over the next `work_tok` tokens of a load that is under way.
 
     Raises:
         LoadEndedError: the load ended, or no steps come.
         LengthNotFollowedError: the engine runs other lengths than `run.lookup` says.
     """
-    run.apply()
     reader.read_new()
     batches: list[StepBatch] = []
     deadline_s = clock.now_s() + options.timeout_s
-    wait_s = options.window_s
+    wait_s = 0.05
     while True:
         clock.sleep_s(min(max(wait_s, 0.02), 0.5))
         batch = reader.read_new()
@@ -131,24 +141,21 @@ def step_window(
             batches = []  # a hole in the record would count time without its tokens
         batches.append(batch)
         steps = concatenate(batches)
-        span_s = 0.0
-        if len(steps) > SETTLE_STEPS + options.min_steps:
-            span_s = float(steps.time_s[-1] - steps.time_s[SETTLE_STEPS])
-            if span_s >= options.window_s and steps.output_tok[SETTLE_STEPS + 1 :].any():
-                break
-        wait_s = options.window_s - span_s
+        emitted = np.cumsum(steps.output_tok[1:])
+        if len(emitted) and emitted[-1] >= work_tok:
+            break
+        if len(emitted) and emitted[-1] > 0:
+            elapsed_s = float(steps.time_s[-1] - steps.time_s[0])
+            wait_s = elapsed_s * (work_tok / float(emitted[-1]) - 1)
         _refuse_stopped(load, clock.now_s() > deadline_s, "engine steps")
-    first = SETTLE_STEPS
-    end = int(np.searchsorted(steps.time_s, steps.time_s[first] + options.window_s)) + 1
-    end = max(end, first + options.min_steps + 1)
-    if not steps.output_tok[first + 1 : end].any():
-        end = len(steps)  # one long prefill: until tokens came again
-    index = np.arange(len(steps))
-    counted = steps.select((index >= first) & (index < end))
+    last = 1 + int(np.searchsorted(emitted, work_tok))
+    counted = steps.select(np.arange(len(steps)) <= last)
     _check_lengths(run, counted)
     elapsed_s = float(counted.time_s[-1] - counted.time_s[0])
     rate_tok_s = float(counted.output_tok[1:].sum()) / elapsed_s
-    return StepWindow(rate_tok_s, frozenset(counted.draft_length.tolist()))
+    lengths, uses = np.unique(counted.draft_length, return_counts=True)
+    usual = lengths[uses > OTHER_LENGTH_SHARE * len(counted)]
+    return StepWindow(rate_tok_s, frozenset(usual.tolist()))
 
 
 def _check_lengths(run: PolicyRun, steps: StepBatch) -> None:
@@ -181,38 +188,36 @@ class MetricsWindow:
 
 
 def metrics_window(
-    engine: MetricsSource, load: Load, options: WindowOptions, clock: Clock
+    engine: MetricsSource, load: Load, work_tok: int, options: WindowOptions, clock: Clock
 ) -> MetricsWindow:
-    """Measure throughput from the metrics page.
+    """Measure throughput over the next `work_tok` tokens of a load that is under way.
 
     Raises:
         LoadEndedError: the load ended, or no tokens come. MetricsError: see there.
     """
-    begin_s, before = _edge(engine, load, options, clock)
+    deadline_s = clock.now_s() + options.timeout_s
+    before = _read(engine)
+    while (now := _read(engine)).generation_tok == before.generation_tok:
+        _refuse_stopped(load, clock.now_s() > deadline_s, "generated tokens")
+        clock.sleep_s(options.poll_s)
+    begin_s, before = clock.now_s(), now
     running = [before.running]
-    while (left_s := begin_s + options.metrics_window_s - clock.now_s()) > 0:
-        clock.sleep_s(min(left_s, max(options.metrics_window_s / 8, options.poll_s)))
-        running.append(parse_counters(engine.metrics_text()).running)
-    end_s, after = _edge(engine, load, options, clock)
-    counts = after - before
-    running.append(after.running)
-    rate_tok_s = counts.generation_tok / (end_s - begin_s)
+    while True:
+        counts, elapsed_s = now - before, clock.now_s() - begin_s
+        running.append(now.running)
+        if counts.generation_tok >= work_tok:
+            break
+        _refuse_stopped(load, clock.now_s() > deadline_s, "generated tokens")
+        left_s = elapsed_s * (work_tok / max(counts.generation_tok, 1.0) - 1)
+        # Rarely at first: each look costs the engine's server some milliseconds.
+        clock.sleep_s(min(max(left_s / 3, options.poll_s), 0.5))
+        now = _read(engine)
+    rate_tok_s = counts.generation_tok / elapsed_s
     return MetricsWindow(rate_tok_s, counts, int(min(running)), int(max(running)))
 
 
-def _edge(
-    engine: MetricsSource, load: Load, options: WindowOptions, clock: Clock
-) -> tuple[float, Counters]:
-    """Wait until the counter of generated tokens moves; the time and the counters then."""
-    deadline_s = clock.now_s() + options.timeout_s
-    start = parse_counters(engine.metrics_text())
-    while True:
-        clock.sleep_s(options.poll_s)
-        now_s = clock.now_s()
-        counters = parse_counters(engine.metrics_text())
-        if counters.generation_tok != start.generation_tok:
-            return now_s, counters
-        _refuse_stopped(load, now_s > deadline_s, "generated tokens")
+def _read(engine: MetricsSource) -> Counters:
+    return parse_counters(engine.metrics_text())
 
 
 def ramp_up(
@@ -239,7 +244,7 @@ def ramp_up(
         # A few tokens each: by then nearly all prompts are computed.
         if settled and (counters - first).generation_tok >= 4 * most > 0:
             return
-        clock.sleep_s(0.1)
+        clock.sleep_s(0.05)
         _refuse_stopped(load, False, "running requests")
 
 

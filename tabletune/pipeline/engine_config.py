@@ -38,12 +38,16 @@ def naming_table(plan: CapturePlan) -> list[list[int]]:
     return table
 
 
-def method_settings(request: RunRequest) -> dict[str, Any]:
+def method_settings(request: RunRequest, max_draft_length: int) -> dict[str, Any]:
     """The keys of vLLM's speculative config that the table does not decide."""
     defaults: dict[str, Any] = {}
     if request.method == "ngram":
         defaults = {"prompt_lookup_max": 4, "prompt_lookup_min": 2}
-    return defaults | request.speculative_extra
+    settings = defaults | request.speculative_extra
+    rates = settings.get("synthetic_acceptance_rates")
+    if isinstance(rates, list):  # vLLM wants exactly one per position
+        settings["synthetic_acceptance_rates"] = rates[:max_draft_length]
+    return settings
 
 
 def measuring_arguments(request: RunRequest, plan: CapturePlan) -> list[str]:
@@ -51,7 +55,7 @@ def measuring_arguments(request: RunRequest, plan: CapturePlan) -> list[str]:
     config: dict[str, Any] = {"method": request.method}
     if request.drafter:
         config["model"] = request.drafter
-    config |= method_settings(request)
+    config |= method_settings(request, plan.max_draft_length)
     config |= {MAXIMUM: plan.max_draft_length, SETTING: naming_table(plan)}
     graphs: dict[str, Any] = {"cudagraph_mode": plan.graph_mode}
     if plan.capture_sizes:
@@ -60,6 +64,7 @@ def measuring_arguments(request: RunRequest, plan: CapturePlan) -> list[str]:
         *("--max-num-seqs", str(request.max_num_seqs)),
         *("--speculative-config", json.dumps(config)),
         *("--compilation-config", json.dumps(graphs)),
+        *(("--cudagraph-metrics",) if plan.capture_sizes else ()),  # each step tells its graph
         *request.engine_args,
     ]
 
@@ -67,7 +72,11 @@ def measuring_arguments(request: RunRequest, plan: CapturePlan) -> list[str]:
 def stock_arguments(request: RunRequest, version: TableVersion) -> list[str]:
     """The arguments that are printed for use, exactly."""
     return serve_arguments(
-        version, request.method, request.drafter, request.engine_args, method_settings(request)
+        version,
+        request.method,
+        request.drafter,
+        request.engine_args,
+        method_settings(request, version.plan.max_draft_length),
     )
 
 

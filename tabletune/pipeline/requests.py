@@ -15,6 +15,8 @@ SPARE_TOK = 8
 #: Output tokens per request: long where only step times count, natural where text matters.
 LONG_OUTPUT_TOK = 1024
 NATURAL_OUTPUT_TOK = 96
+#: Different prompts for step times.
+STEP_TIME_PROMPTS = 256
 
 
 def sample_prompts(request: RunRequest) -> PromptSet:
@@ -62,13 +64,13 @@ def step_time_requests(
     room = live.model.max_model_len - SPARE_TOK
     prompt_tok = min(request.context_tok, room // 2)
     output = min(LONG_OUTPUT_TOK, room - prompt_tok)
-    long_text = "\n\n".join(prompt.text for prompt in prompts.prompts)
-    while len(long_text.split()) < 2 * prompt_tok:
-        long_text += "\n\n" + long_text
-    words = long_text.split()
+    words = " ".join(prompt.text for prompt in prompts.prompts).split()
+    wanted = 2 * prompt_tok  # a word is at least one token, so this is more than enough
+    words *= 1 + wanted // len(words)
+    starts = range(0, len(words) - wanted, max(1, (len(words) - wanted) // STEP_TIME_PROMPTS))
     extra = {"ignore_eos": True, "truncate_prompt_tokens": prompt_tok}
-    texts = (" ".join(words[i:] + words[:i]) for i in range(0, len(words), 37))
-    return [LoadRequest(text, output, extra) for text in list(texts)[:256]], float(prompt_tok)
+    texts = [" ".join(words[start : start + wanted]) for start in starts]
+    return [LoadRequest(text, output, extra) for text in texts], float(prompt_tok)
 
 
 def _mean_prompt_tok(requests: Sequence[LoadRequest], otherwise: float) -> float:

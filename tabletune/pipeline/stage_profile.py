@@ -28,7 +28,7 @@ PARTIAL = "profile-partial"
 #: Model drafters do the same work every step; n-gram steps vary with what the text repeats,
 #: so that their mean needs more steps and cannot be known as closely.
 OPTIONS = {
-    "constant": ProfileOptions(step_kind="constant", relative_halfwidth=0.015),
+    "constant": ProfileOptions(step_kind="constant", relative_halfwidth=0.02),
     "mixed": ProfileOptions(
         step_kind="mixed", relative_halfwidth=0.04, min_samples=24, max_samples=72
     ),

@@ -1,12 +1,17 @@
 """Stage: plan captures and qualify the engine under them."""
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
 from tabletune.core.capture import compare_captured, predict_graphs
 from tabletune.measure.qualify import qualify
-from tabletune.measure.qualify_fallback import NothingQualified, qualify_with_fallback
+from tabletune.measure.qualify_fallback import (
+    TOLERATED_STALLS,
+    NothingQualified,
+    qualify_with_fallback,
+)
 from tabletune.measure.qualify_result import QualificationResult
 from tabletune.pipeline.plans import choose_plans, graph_settings
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
@@ -86,9 +91,21 @@ def _qualify(run: RunContext, live: LiveEngine, plan: CapturePlan) -> Qualificat
         covered=_covered(run, live, plan),
         check_output=not run.request.synthetic,
     )
-    if not result.passed or result.stalled:
+    _keep_steps(run, plan, result)
+    if not result.passed or result.stalled_share > TOLERATED_STALLS:
         run.session.stop_measuring()
     return result
+
+
+def _keep_steps(run: RunContext, plan: CapturePlan, result: QualificationResult) -> None:
+    """Keep medians and slowest steps beside the records, for people and benchmarks."""
+    steps = {
+        "plan": plan.content_hash,
+        "wall_time_s": round(result.wall_time_s, 1),
+        "cells": [dataclasses.asdict(cell) for cell in result.cells],
+        "slowest": [dataclasses.asdict(step) for step in result.slowest],
+    }
+    run.workspace.write_json(run.identity, "qualification-steps", steps)
 
 
 def _died(live: LiveEngine) -> str | None:

@@ -23,10 +23,10 @@ from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
 
 #: Rounds of each policy; a CPU engine's windows are long, so it gets fewer.
-ROUNDS = {"cpu": 5, "cuda": 8}
+ROUNDS = {"cpu": 3, "cuda": 8}
 WINDOWS = {
-    "cpu": WindowOptions(window_s=2.5, min_steps=8, metrics_window_s=6.0),
-    "cuda": WindowOptions(window_s=0.6, min_steps=40, metrics_window_s=3.0),
+    "cpu": WindowOptions(min_tok=96),
+    "cuda": WindowOptions(min_tok=512),
 }
 
 

@@ -9,6 +9,7 @@ OUT/store/                       the table store, unless another is named
 """
 
 import contextlib
+import json
 import os
 import pathlib
 import tempfile
@@ -80,6 +81,11 @@ class Workspace:
         path = self._record_path(identity, name or record.KIND)
         self.write(path, record.to_json())
         return path
+
+    def write_json(self, identity: str, name: str, value: object) -> None:
+        """Write what is kept beside the records but read by no program here."""
+        text = json.dumps(value, indent=1, default=float)
+        self.write(self._record_path(identity, name), text.encode())
 
     def load(self, identity: str, kind: type[AnyRecord], name: str = "") -> AnyRecord | None:
         """The record of that kind for `identity`, or None where there is none.
