@@ -121,9 +121,13 @@ class Engine:
             if scheduler.batch_size == 0:
                 self._wait(until_s)
                 continue
+            if not asynchronous:
+                self._audience.show()
             length = self._choose(known_s)
-            limit_s = min(until_s, self._switches[0][0]) if self._switches else until_s
             steps = self._block_length(length)
+            if asynchronous:
+                self._audience.show()
+            limit_s = min(until_s, self._switches[0][0]) if self._switches else until_s
             if steps >= _MIN_BLOCK:
                 self._runner.block(length, steps, limit_s)
             else:
@@ -141,8 +145,6 @@ class Engine:
 
     def _choose(self, known_s: float) -> int:
         scheduler, observation = self._scheduler, self._observation
-        if not self._settings.async_scheduling:
-            self._audience.show()
         observation.now_s = known_s
         observation.step = self._timeline.steps
         observation.last_draft_length = self._timeline.drafted_length
@@ -157,8 +159,6 @@ class Engine:
                 length,
                 f"the policy chose it at batch size {scheduler.batch_size}",
             )
-        if self._settings.async_scheduling:
-            self._audience.show()
         return length
 
     def _block_length(self, length: int) -> int:

@@ -40,8 +40,8 @@ class Steps:
         were still wanted (with asynchronous scheduling some had ended by then).
     draft_length: chosen for the steps, and drafted in them. verified_length: what they
         verified, chosen one step earlier.
-    drafted_through, accepted_through: int64[verified_length], request-steps whose draft had
-        at least i guesses, and whose first i guesses were accepted; over the n steps together.
+    drafted_through, accepted_through: int64[n, verified_length], requests whose draft had at
+        least i guesses, and whose first i guesses were accepted, per step.
     """
 
     start_s: float
@@ -66,8 +66,8 @@ class Steps:
         request_steps = self.decode_requests * self.count if self.verified_length else 0
         missing = max_draft_length - self.verified_length
         return SurvivalCounts(
-            [*self.drafted_through, *[0] * missing],
-            [*self.accepted_through, *[0] * missing],
+            [*self.drafted_through.sum(axis=0), *[0] * missing],
+            [*self.accepted_through.sum(axis=0), *[0] * missing],
             request_steps,
             [request_steps] * self.verified_length + [0] * missing,
         )
@@ -80,7 +80,8 @@ class Policy(Protocol):
     draft_length: for a step of `batch_size` requests (prefills included, as vLLM looks its
         table up). The guesses are drafted in this step and verified in the next.
     steady_steps: for how many steps, this one included, the answer stays the same if the
-        batch size does, whatever happens; at least 1. The engine then runs them at once.
+        batch size does, whatever happens; at least 1. The engine then runs them at once. Asked
+        right after `draft_length`, with the same observation.
     observe: called with every finished step, in order. With asynchronous scheduling the
         length of step t+1 is chosen before step t is observed, as in vLLM.
     """

@@ -63,20 +63,25 @@ class SimulationResult:
     steps: StepLog
     requests: RequestLog
 
+    def _given_by(self, at_s: FloatArray) -> FloatArray:
+        """Output tokens until each time; a step gives its tokens evenly while it runs."""
+        given = np.concatenate(([0.0], np.cumsum(self.steps.tokens)))
+        times = np.stack((self.steps.start_s, self.steps.end_s), axis=1).ravel()
+        if times.size == 0:
+            return np.zeros(at_s.size)
+        return np.interp(at_s, times, np.stack((given[:-1], given[1:]), axis=1).ravel())
+
     def throughput_tok_s(self, from_s: float = 0.0, until_s: float | None = None) -> float:
         """Output tokens per second; a step counts by the share of it inside the window."""
         until = self.end_s if until_s is None else until_s
-        start, end = self.steps.start_s, self.steps.end_s
-        inside = np.clip(np.minimum(end, until) - np.maximum(start, from_s), 0.0, None)
-        shares = inside / self.steps.step_time_s
-        return float(self.steps.tokens @ shares) / (until - from_s)
+        given = self._given_by(np.array([from_s, until]))
+        return float(given[1] - given[0]) / (until - from_s)
 
     def throughput_windows_tok_s(self, width_s: float) -> FloatArray:
-        """The throughput of consecutive windows, float64[n]; a last part window is left out."""
+        """The same for consecutive windows, float64[n]; a last part window is left out."""
         count = int(self.end_s / width_s + 1e-9)
-        ends = np.searchsorted(self.steps.end_s, width_s * np.arange(count + 1))
-        given = np.concatenate(([0], np.cumsum(self.steps.tokens)))
-        return np.diff(given[ends]) / width_s
+        edges = np.arange(count + 1, dtype=np.float64) * width_s
+        return np.diff(self._given_by(edges)) / width_s
 
     def ttft_s(self, from_s: float = 0.0) -> FloatArray:
         """Arrival to first token of the requests that arrived from `from_s` on, float64[n]."""

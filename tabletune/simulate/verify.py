@@ -30,13 +30,11 @@ class Verified:
         return accepted + len(self.accepted) * decoding.astype(np.int32)
 
     def counts(self, part: slice, live: int) -> tuple[IntArray, IntArray]:
-        """(drafted through, accepted through) int64[K] over part of the block."""
-        accepted = self.accepted[part]
+        """(drafted through, accepted through) int64[n, K] of part of the block."""
+        accepted = np.count_nonzero(self.accepted[part], axis=2)
         if self.proposed is None:
-            drafted = np.full(accepted.shape[1], live * len(accepted))
-        else:
-            drafted = np.count_nonzero(self.proposed[part], axis=(0, 2))
-        return drafted, np.count_nonzero(accepted, axis=(0, 2))
+            return np.full(accepted.shape, live), accepted
+        return np.count_nonzero(self.proposed[part], axis=2), accepted
 
 
 class Verifier:
@@ -74,11 +72,11 @@ class Verifier:
         return int(self.counts(verified_length)[0].sum())
 
     def counts(self, verified_length: int) -> tuple[IntArray, IntArray]:
-        """(drafted through, accepted through) int64[K] of the step just verified."""
-        accepted = np.count_nonzero(self._hit[:verified_length], axis=1)
+        """(drafted through, accepted through) int64[1, K] of the step just verified."""
+        accepted = np.count_nonzero(self._hit[None, :verified_length], axis=2)
         if self._slots.propose is None:
-            return np.full(verified_length, self._live), accepted
-        return np.count_nonzero(self._found[:verified_length], axis=1), accepted
+            return np.full(accepted.shape, self._live), accepted
+        return np.count_nonzero(self._found[None, :verified_length], axis=2), accepted
 
     def block(self, verified_length: int, steps: int) -> Verified:
         """The next `steps` steps, in none of which a request ends."""

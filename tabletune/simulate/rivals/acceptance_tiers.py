@@ -114,6 +114,5 @@ class AcceptanceTiersPolicy:
         if not steps.decode_requests:
             return
         slot = self._slot(steps.batch_size)
-        mean = float(sum(steps.accepted_through)) / steps.decode_requests / steps.count
-        for _ in range(steps.count):
-            slot.observe(mean)
+        for accepted in steps.accepted_through.sum(axis=1).tolist():
+            slot.observe(accepted / steps.decode_requests)

@@ -116,12 +116,13 @@ class FittedGoodputPolicy:
         return max(1, self._next_step - observation.step)
 
     def observe(self, steps: Steps) -> None:
-        drafted = float(sum(steps.drafted_through))
         if not steps.verified_length or not steps.decode_requests:
             return
-        keep = (1 - self._options.smoothing) ** steps.count
-        requests = steps.decode_requests * steps.count
-        self.proposing = keep * self.proposing + (1 - keep) * steps.drafted_through[0] / requests
-        if drafted > 0:
-            rate = float(sum(steps.accepted_through)) / drafted
-            self.acceptance = keep * self.acceptance + (1 - keep) * rate
+        share = self._options.smoothing
+        proposing = steps.drafted_through[:, 0].tolist()
+        totals = steps.drafted_through.sum(axis=1).tolist()
+        hits = steps.accepted_through.sum(axis=1).tolist()
+        for requests, drafted, accepted in zip(proposing, totals, hits, strict=True):
+            self.proposing += share * (requests / steps.decode_requests - self.proposing)
+            if drafted:
+                self.acceptance += share * (accepted / drafted - self.acceptance)

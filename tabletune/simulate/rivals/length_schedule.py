@@ -51,12 +51,12 @@ class LengthSchedulePolicy:
         return max(1, (self._shares.maxlen or 0) - len(self._shares))
 
     def observe(self, steps: Steps) -> None:
-        drafted = sum(steps.drafted_through)
-        if not drafted:
-            return
-        # A block counts as that many equal steps: their mean is what matters.
-        share = float(sum(steps.accepted_through) / drafted)
-        self._shares.extend([share] * steps.count)
-        full = len(self._shares) == self._shares.maxlen
-        if full and sum(self._shares) / len(self._shares) < self._threshold:
-            self.disabled = True
+        totals = steps.drafted_through.sum(axis=1).tolist()
+        hits = steps.accepted_through.sum(axis=1).tolist()
+        for drafted, accepted in zip(totals, hits, strict=True):
+            if not drafted:
+                continue
+            self._shares.append(accepted / drafted)
+            full = len(self._shares) == self._shares.maxlen
+            if full and sum(self._shares) / len(self._shares) < self._threshold:
+                self.disabled = True
