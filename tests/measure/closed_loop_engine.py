@@ -13,6 +13,7 @@ size and is verified one step later, as with vLLM's asynchronous scheduling.
 """
 
 import itertools
+import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -43,6 +44,9 @@ class LoopClock:
         return "2026-01-01T00:00:00+00:00"
 
 
+STRETCH_TOK = 24
+
+
 def default_step_time_s(batch_size: int, draft_length: float) -> float:
     """Cheap drafts at small batches, dear ones at large: the best length falls with b."""
     per_guess_s = 0.0005 + 0.0006 * batch_size
@@ -58,6 +62,9 @@ class Behaviour:
         step_time_s: T(b, K) in seconds; K is the mean of guesses over the batch.
         noise: relative standard deviation of a step's time.
         drift: relative amplitude of a slow change of speed, period 60 s.
+        predictable: above 0 the text decides instead of chance: this share of its stretches
+            (24 tokens long, fixed by the request's prompt) is guessed right throughout, the
+            others never, so that a request repeats itself exactly under greedy decoding.
         proposal: share of decode request-steps for which the drafter proposes anything.
         prefill_s_per_tok: added to a step for each prompt token (characters / 4).
         max_num_seqs: largest batch.
@@ -71,6 +78,7 @@ class Behaviour:
     step_time_s: Callable[[int, float], float] = default_step_time_s
     noise: float = 0.0
     drift: float = 0.0
+    predictable: float = 0.0
     proposal: float = 1.0
     prefill_s_per_tok: float = 0.0
     max_num_seqs: int = 64
@@ -85,8 +93,23 @@ class _Client:
     """One open request."""
 
     left_tok: int
-    prompt_tok: int
+    prompt: str | list[int]
+    emitted_tok: int = 0
     prefilled: bool = False
+
+    @property
+    def prompt_tok(self) -> int:
+        return len(self.prompt) // 4 if isinstance(self.prompt, str) else len(self.prompt)
+
+    def guessed_right(self, length: int, share: float) -> int:
+        """Guesses accepted when the text decides."""
+        hits = 0
+        while hits < length:
+            stretch = (self.emitted_tok + hits) // STRETCH_TOK
+            if random.Random(f"{self.prompt}/{stretch}").random() >= share:
+                break
+            hits += 1
+        return hits
 
 
 class LoopFlag:
@@ -265,9 +288,7 @@ class LoopEngine:
                 request = next(load.source, None)
                 if request is None:
                     break
-                size = len(request.prompt)
-                prompt_tok = size // 4 if isinstance(request.prompt, str) else size
-                self._clients.append(_Client(request.max_tokens, prompt_tok))
+                self._clients.append(_Client(request.max_tokens, request.prompt))
         if not self._clients:
             load.done.ended_at_s = self._engine_s
 
@@ -305,17 +326,23 @@ class LoopEngine:
             else:
                 request_steps += k > 0
                 if drafts:
-                    draw = self._rng.random()
-                    hits = int(np.count_nonzero(draw < np.asarray(behaviour.survival[:k])))
+                    hits = self._hits(client, k)
                     drafted[:k] += 1
                     accepted[:hits] += 1
                     emitted += hits
             emitted = min(emitted, client.left_tok)
             client.left_tok -= emitted
+            client.emitted_tok += emitted
             output += emitted
         self._record(time_s, len(batch), drafted, accepted, (prefills, output, request_steps))
         self._finish()
         return True
+
+    def _hits(self, client: _Client, length: int) -> int:
+        if self.behaviour.predictable:
+            return client.guessed_right(length, self.behaviour.predictable)
+        draw = self._rng.random()
+        return int(np.count_nonzero(draw < np.asarray(self.behaviour.survival[:length])))
 
     def _record(
         self,

@@ -47,7 +47,7 @@ def setup_of(candidate: Table, concurrencies=(2, 32), **fields) -> Setup:
 
 
 def bench_of(clock: LoopClock, seed=0, **options) -> Bench:
-    windows = WindowOptions(**{"metrics_window_s": 4.0, **options})
+    windows = WindowOptions(**options)
     return Bench(REQUESTS, windows, clock, np.random.default_rng(seed), Silent(), open_loop)
 
 
@@ -73,7 +73,7 @@ def test_the_best_table_passes_and_is_a_real_table():
     verdict = check(best)
     assert verdict.passed, verdict.reasons
     assert {m.policy for m in verdict.measured} == {"candidate", *(f"fixed-{k}" for k in range(5))}
-    assert all(len(m.windows_tok_s) >= 8 for m in verdict.measured)
+    assert all(len(m.windows_tok_s) >= 4 for m in verdict.measured)
     assert verdict.stock is None
     assert Verdict.from_json(verdict.to_json()) == verdict
     for ratio in verdict.ratios:
@@ -99,7 +99,7 @@ def test_noise_neither_fails_a_good_table_nor_passes_a_bad_one():
     bad = table([1, 64, 0])
     assert goodput(8, 0) < 0.92 * goodput(8, 2)
     for seed in range(12):
-        noise = {"noise": 0.4}
+        noise = {"noise": 0.3}
         good_passed = check(best, seed, noise, concurrencies=(8,)).passed
         bad_passed = check(bad, seed, noise, concurrencies=(8,)).passed
         outcomes.append((good_passed, bad_passed))
@@ -110,9 +110,29 @@ def test_noise_neither_fails_a_good_table_nor_passes_a_bad_one():
 def test_unclear_pairs_alone_get_further_rounds():
     verdict = check(best_table(), 3, {"noise": 0.3}, concurrencies=(8,))
     windows = {m.policy: len(m.windows_tok_s) for m in verdict.measured}
-    assert windows["candidate"] > 8
+    assert windows["candidate"] > 4
     assert windows["candidate"] == max(windows.values())
-    assert windows["fixed-0"] == 8  # clearly slower: nothing more to learn
+    assert windows["fixed-0"] == 4  # clearly slower: nothing more to learn
+
+
+def test_lucky_text_does_not_decide():
+    # One request at a time: the text of a window makes it up to three times as fast.
+    best, text = table([1, 64, 4]), {"predictable": 0.4, "noise": 0.03, "drift": 0.0}
+    for seed in range(4):
+        verdict = check(best, seed, text, concurrencies=(1,), rounds=4, more_rounds=4)
+        assert verdict.passed, verdict.reasons
+        windows = {m.policy: np.array(m.windows_tok_s) for m in verdict.measured}
+        assert windows["candidate"].std() > 0.1 * windows["candidate"].mean()
+        ratio = next(r for r in verdict.ratios if r.policy == "fixed-4")
+        assert ratio.high - ratio.low < 0.06
+
+
+def test_prompts_are_computed_before_any_policy_is_timed():
+    clock = LoopClock()
+    engine = noisy_engine(clock)
+    bench = bench_of(clock)
+    validate(setup_of(best_table(), (4,)), bench, subject_of(engine))
+    assert bench._warmed[id(engine)] == set(range(len(REQUESTS)))
 
 
 def test_incumbent_is_held_against_and_named():
@@ -131,11 +151,11 @@ def test_order_is_shuffled_and_the_boot_table_comes_back():
     engine = noisy_engine(clock)
     validate(setup_of(best_table(), (4,)), bench_of(clock), subject_of(engine))
     assert engine.calls[-1] == ("swap_table", None)
-    calls = [str(call) for call in engine.calls[:48]]
-    rounds = [tuple(calls[i : i + 6]) for i in range(0, 48, 6)]
-    assert len(set(rounds)) > 4
+    calls = [str(call) for call in engine.calls[:24]]
+    rounds = [tuple(calls[i : i + 6]) for i in range(0, 24, 6)]
+    assert len(set(rounds)) > 2
     assert all(set(r) == set(rounds[0]) for r in rounds)
-    assert engine.loads_opened == 1  # one closed loop for all policies
+    assert engine.loads_opened >= 4 * 6
 
 
 def elsewhere(clock, kind, behaviour, ranges=None, seed=5):

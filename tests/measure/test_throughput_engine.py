@@ -1,0 +1,146 @@
+"""Acceptance, validation and the client profile on a real engine: vLLM on the CPU, n-gram."""
+
+import json
+import pathlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from tabletune.measure.acceptance import measure_acceptance
+from tabletune.measure.api import EngineAddress, EngineApi
+from tabletune.measure.clock import SystemClock
+from tabletune.measure.driven import open_closed_loop
+from tabletune.measure.launch import EngineLaunch
+from tabletune.measure.metrics import parse_counters
+from tabletune.measure.profile_client import ClientProfiler
+from tabletune.measure.progress import Silent
+from tabletune.measure.prompts import load_prompts
+from tabletune.measure.render import Renderer
+from tabletune.measure.rounds import Bench
+from tabletune.measure.runner import start_engine
+from tabletune.measure.validate import (
+    Setup,
+    Subject,
+    candidate_run,
+    conclude,
+    measure_elsewhere,
+    measure_on_plugin_engine,
+)
+from tabletune.measure.windows import WindowOptions
+from tabletune.records.vllm_format import from_vllm
+
+pytestmark = pytest.mark.engine
+
+MAX_NUM_SEQS = 8
+BOOT_TABLE = [[1, 1, 4], [2, 3, 2], [4, 8, 0]]
+
+
+@dataclass
+class Served:
+    """A running engine."""
+
+    api: EngineApi
+    model: str
+
+    def renderer(self, max_tokens: int) -> Renderer:
+        return Renderer(self.api, self.model, max_tokens, Silent(), max_prompt_tok=200)
+
+
+@pytest.fixture(scope="module")
+def served(
+    engine_python: pathlib.Path,
+    engine_model: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Served]:
+    speculation = {
+        "method": "ngram",
+        "num_speculative_tokens": 4,
+        "prompt_lookup_max": 4,
+        "prompt_lookup_min": 2,
+        "num_speculative_tokens_per_batch_size": BOOT_TABLE,
+    }
+    options = f"--dtype float32 --max-model-len 1024 --max-num-seqs {MAX_NUM_SEQS}"
+    launch = EngineLaunch(
+        engine_python,
+        str(engine_model),
+        tmp_path_factory.mktemp("engine") / "engine.log",
+        (*options.split(), "--speculative-config", json.dumps(speculation)),
+        {"VLLM_CPU_KVCACHE_SPACE": "1"},
+    )
+    with start_engine(launch) as engine, EngineApi(EngineAddress(engine.base_url)) as api:
+        yield Served(api, api.model().name)
+
+
+def test_acceptance(served: Served):
+    prompts = load_prompts().sample(24)
+    before = parse_counters(served.api.metrics_text())
+    prior = measure_acceptance(
+        served.api,
+        served.model,
+        prompts,
+        4,
+        MAX_NUM_SEQS,
+        render=served.renderer(48),
+        fingerprint="f" * 64,
+        progress=Silent(),
+        clock=SystemClock(),
+    )
+    counts = parse_counters(served.api.metrics_text()) - before
+    print(prior.counts, prior.by_group, prior.wall_time_s, counts)
+    assert prior.prompt_count == 24
+    assert set(prior.by_group) == {"code", "chat", "summarising", "extraction"}
+    assert 0 < prior.counts.accepted_through[0] < prior.counts.drafted_through[0]
+    assert prior.counts.drafted_through[0] < prior.counts.request_steps
+    # Steps whose drafts' length is not known for certain are left out, few as they are.
+    assert 0.8 * counts.drafts <= prior.counts.drafted_through[0] <= counts.drafts
+    assert sum(prior.counts.accepted_through) <= counts.accepted_tok
+
+
+def test_validation(served: Served):
+    table = from_vllm(BOOT_TABLE, MAX_NUM_SEQS, 4).table
+    setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=3, more_rounds=2, metrics_rounds=2)
+    bench = Bench(
+        tuple(served.renderer(48)(load_prompts().sample(16).prompts)),
+        WindowOptions(min_tok=96, ramp_s=20.0),
+        SystemClock(),
+        np.random.default_rng(0),
+        Silent(),
+        open_closed_loop,
+    )
+    subject = Subject(served.api, served.model, (0, 2, 4), always_proposes=False)
+    outcome = measure_on_plugin_engine(setup, bench, subject)
+    by_metrics = candidate_run(setup, subject, "candidate_by_metrics")
+    measure_elsewhere(setup, bench, [by_metrics], outcome)
+    verdict = conclude(setup, bench, outcome)
+    for measured in verdict.measured:
+        rates = np.array(measured.windows_tok_s)
+        print(measured.concurrency, measured.policy, rates.mean().round(1), rates.round(1))
+    print(*verdict.ratios, *verdict.reasons, f"{verdict.wall_time_s:.0f} s", sep="\n")
+    means = {(m.policy, m.concurrency): np.mean(m.windows_tok_s) for m in verdict.measured}
+    assert all(rate > 0 for rate in means.values())
+    assert means["candidate", 8] > means["candidate", 1]
+    for concurrency in (1, 8):  # both instruments see the same engine
+        ratio = means["candidate_by_metrics", concurrency] / means["candidate", concurrency]
+        assert 0.6 < ratio < 1.6
+    assert served.api.status()["table"] == BOOT_TABLE
+
+
+def test_client_profile(served: Served):
+    profiler = ClientProfiler(
+        served.api,
+        served.model,
+        served.renderer(8)(load_prompts().sample(4).prompts),
+        150.0,
+        served.api.pin,
+        clock=SystemClock(),
+        progress=Silent(),
+    )
+    begin_s = time.monotonic()
+    cells = profiler.measure(2, [0, 4])
+    served.api.pin(None)
+    print({k: c.samples_s for k, c in cells.items()}, f"{time.monotonic() - begin_s:.1f} s")
+    assert all(0.001 < s < 2.0 for cell in cells.values() for s in cell.samples_s)
+    assert cells[0].scheduled_tok == [2, 2, 2]
