@@ -114,6 +114,18 @@ def test_waiting_requests_start_in_order_when_places_are_free() -> None:
     assert log.scheduled_s[2] == pytest.approx(log.finish_s[0])
 
 
+@pytest.mark.parametrize(("asynchronous", "joins"), [(True, 4), (False, 3)])
+def test_a_place_is_free_once_the_end_of_its_request_is_known(
+    asynchronous: bool, joins: int
+) -> None:
+    """Two places; the second request ends in step 2. Step 3 is then already scheduled if that
+    is asynchronous, and the third request joins step 4."""
+    settings = EngineSettings(max_num_seqs=2, async_scheduling=asynchronous)
+    workload = _traced([0.0] * 3, [4] * 3, [50, 3, 10])
+    log = engine(workload=workload, models=NONE, cost=TEN_MS, settings=settings).run(0.3)
+    assert np.flatnonzero(log.steps.prefill_tok).tolist() == [0, joins]
+
+
 def test_an_idle_engine_waits_for_the_next_arrival() -> None:
     workload = _traced([0.5, 2.0], [4, 4], [2, 2])
     for settings in (ASYNC, SYNC):
@@ -140,6 +152,31 @@ def test_a_full_kv_cache_preempts_the_last_and_loses_nothing() -> None:
     assert result.requests.finished.all()
     assert result.steps.tokens.sum() == requests * 150
     assert result.requests.preempted[0] == 0  # the first is never the last to come
+
+
+def test_a_preempted_request_computes_its_output_again_and_stays_as_good_as_it_was() -> None:
+    """Two prompts of 15 tokens in a cache of 40: the second has to make room for the first."""
+    good_and_bad = [AcceptanceModel([0.5] * 4, spread=3.0)]
+    settings = EngineSettings(max_num_seqs=2, kv_capacity_tok=40, async_scheduling=False)
+    simulated = engine(
+        workload=_traced([0.0, 0.0], [15, 15], [20, 20]),
+        policy=FixedPolicy(0),
+        models=good_and_bad,
+        cost=TEN_MS,
+        settings=settings,
+    )
+    before = simulated.run(0.015)
+    scheduler = simulated._scheduler
+    qualities = list(scheduler.slots.quality)
+    assert before.steps.prefill_tok.tolist() == [30, 0]
+    result = simulated.run(1.0)
+    assert result.requests.preempted.tolist() == [0, 1]
+    # Step 0 gives each its first token; with one more a step, 2·(15 + n) + 2 <= 40 until n = 4.
+    again = result.steps.prefill_tok[2:]
+    assert again[again > 0].tolist() == [15 + 5]
+    assert scheduler.slots.quality[0] == qualities[1]  # the first is done, its place taken over
+    assert result.requests.finished.all()
+    assert scheduler.context_tok == 0
 
 
 def test_an_unlimited_cache_preempts_nobody() -> None:

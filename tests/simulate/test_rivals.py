@@ -254,6 +254,9 @@ def test_the_greedy_arm_pays_for_starting_to_draft() -> None:
     assert policy.greedy(loss, 8, last_draft_length=0) == 0
     assert policy.greedy(loss, 8, last_draft_length=1) == 2
     assert _bandit().greedy(loss, 8, last_draft_length=0) == 2
+    # At 0.0024/K the prices are 0.010, 0.0114, 0.0092, 0.0093.
+    cheap = _bandit(switch_cost_s=lambda batch_size: 0.0024)
+    assert cheap.greedy(loss, 8, last_draft_length=0) == 2
     assert _bandit().greedy({0: (0.1, 10), 2: (0.1, 10)}, 8, 1) == 1  # untried first
 
 
