@@ -19,7 +19,7 @@ from tabletune.measure.clock import Clock
 from tabletune.measure.load import ClosedLoop, LoadRequest
 from tabletune.measure.progress import Progress
 from tabletune.measure.steps import StepBatch, StepReader
-from tabletune.records.profile import Cell
+from tabletune.records.step_profile import Cell
 
 StepKind = Literal["constant", "mixed"]
 
@@ -38,7 +38,7 @@ class ProfileOptions:
         relative_halfwidth: a cell is tight enough when its interval's half width is below
             this fraction of its step time.
         cell_budget_s: a cell may take this long before it is given up as too uncertain.
-        step_kind: ``constant`` or ``mixed``, see records/profile.py.
+        step_kind: ``constant`` or ``mixed``, see records/step_profile.py.
     """
 
     step_kind: StepKind
@@ -91,7 +91,8 @@ def counted_steps(
     """Which steps count for the cell: bool[n].
 
     Both the verified and the chosen length are the cell's, in this step and in the
-    `SETTLE_STEPS` − 1 before it, with the batch unchanged and no prefill among them.
+    `SETTLE_STEPS` − 1 before it, with the batch unchanged and no prefill among them, nor in
+    the step after it, whose launch this step's interval may hold (see qualify_cells.py).
     """
     steady = (
         (batch.batch_size == batch_size)
@@ -104,6 +105,7 @@ def counted_steps(
     if kind == "constant":
         steady &= batch.drafted_tok == batch_size * draft_length
     counted = steady.copy()
+    counted[:-1] &= batch.prefill_requests[1:] == 0
     for lag in range(1, SETTLE_STEPS):
         counted[lag:] &= steady[:-lag]
         counted[:lag] = False

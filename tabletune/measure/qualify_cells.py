@@ -27,7 +27,10 @@ class StepView:
     Attributes:
         in_force: int64, the length chosen in the step before, whose drafts this step
             verifies; −1 where the step before is not in the record.
-        decode_only: bool, no prefill in this step and a usable interval.
+        decode_only: bool, no prefill in this step and a usable interval. A step just before one
+            with a prefill is left out too: with asynchronous scheduling the engine launches the
+            next step before it takes in this one's outcome, so this one's interval holds the
+            launch of a prefill, which takes some 20 ms without a graph.
         same_batch: bool, the step before is recorded, decoded only, and had as many requests.
         steady: bool, also chosen like the two steps before, so that the step both verifies
             and drafts at its length and the pipeline has settled.
@@ -48,6 +51,7 @@ def view_steps(batch: StepBatch) -> StepView:
     in_force[1:] = np.where(follows[1:], batch.draft_length[:-1], -1)
     usable = np.isfinite(batch.interval_s) & (batch.interval_s > 0) & (batch.batch_size > 0)
     decode_only = usable & (batch.prefill_requests == 0)
+    decode_only[:-1] &= ~(follows[1:] & (batch.prefill_requests[1:] > 0))
     same_batch = decode_only & follows
     same_batch[1:] &= decode_only[:-1] & (batch.batch_size[1:] == batch.batch_size[:-1])
     same_length = same_batch & (in_force == batch.draft_length)

@@ -17,7 +17,7 @@ from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan, Envelope
-from tabletune.records.profile import Profile
+from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
 from tabletune.records.table import Parents, Range, Table, TableVersion
 

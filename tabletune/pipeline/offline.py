@@ -8,7 +8,7 @@ from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.base import Record
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
-from tabletune.records.profile import Profile
+from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
 
 

@@ -9,13 +9,13 @@ from tabletune.core.plausibility import PlausibilityLimits
 from tabletune.core.surface import StepTimeSurface
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineDied
-from tabletune.measure.profile import Estimates, ProfilePlan, ProfileState, run_profile
+from tabletune.measure.profile_run import Estimates, ProfilePlan, ProfileState, run_profile
 from tabletune.measure.profile_in_engine import BatchProfiler, LoadStoppedError, ProfileOptions
 from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
 from tabletune.records.plan import CapturePlan
-from tabletune.records.profile import Profile
+from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
 
 #: Boots of one profile: an engine that dies is replaced, and finished cells are kept.

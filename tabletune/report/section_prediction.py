@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tabletune.records.profile import Profile
+from tabletune.records.step_profile import Profile
 from tabletune.report.markup import Html, details, join, table, tag
 from tabletune.report.plots import DrawnPlots
 from tabletune.report.report_input import ReportInput

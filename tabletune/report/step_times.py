@@ -5,7 +5,7 @@ from typing import Literal
 
 from tabletune.core.plausibility import PlausibilityLimits
 from tabletune.core.step_time import estimate_step_time
-from tabletune.records.profile import Profile
+from tabletune.records.step_profile import Profile
 
 CellState = Literal["good", "uncertain", "unused"]
 

@@ -9,7 +9,7 @@ from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 from tabletune.records.plan import CapturePlan, Envelope
-from tabletune.records.profile import Cell, Profile
+from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.qualification import Qualification
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"

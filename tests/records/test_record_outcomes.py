@@ -6,7 +6,7 @@ import pytest
 
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.pointer import Pointer
-from tabletune.records.profile import Cell, Profile
+from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.qualification import Check
 from tabletune.records.verdict import Margins, Measured, Ratio, StockCheck, Verdict
 

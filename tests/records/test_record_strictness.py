@@ -9,7 +9,7 @@ import pytest
 from tabletune.records import base
 from tabletune.records.base import Migration, Record, RecordError, parse_strict_json
 from tabletune.records.plan import CapturePlan
-from tabletune.records.profile import Cell, Profile
+from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.table import Range, Table
 
 GOOD: dict[str, Any] = {

@@ -8,7 +8,7 @@ import pytest
 import report_sample
 from report_page import ParsedPage
 
-from tabletune.records.profile import Cell
+from tabletune.records.step_profile import Cell
 from tabletune.records.table import table_from_dense
 from tabletune.records.verdict import Measured, Ratio
 from tabletune.report.report_input import ReportFiles, ReportInput

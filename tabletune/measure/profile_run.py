@@ -9,7 +9,7 @@ from tabletune.core.step_time import StepTimeEstimate
 from tabletune.measure.clock import Clock
 from tabletune.measure.profile_in_engine import CellSamples, StepKind
 from tabletune.measure.progress import Progress
-from tabletune.records.profile import Cell
+from tabletune.records.step_profile import Cell
 
 CellKey = tuple[int, int]
 Estimates = Mapping[CellKey, StepTimeEstimate]
