@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from tabletune.core.context import at_context
 from tabletune.core.step_time import StepTimeEstimate, estimate_step_time
 from tabletune.measure.api import EngineApi
 from tabletune.measure.clock import Clock
@@ -26,6 +27,9 @@ StepKind = Literal["constant", "mixed"]
 #: Steps dropped after a switch: the length chosen at step t is verified at t+1, and one more
 #: step passes before both halves of the pipeline run at the new length.
 SETTLE_STEPS = 3
+#: A burst of requests is left when they have generated this share of their tokens: some are
+#: luckier than the mean, and end before it.
+BURST_SHARE = 0.75
 
 
 @dataclass(frozen=True)
@@ -63,11 +67,14 @@ class CellSamples:
         self.scheduled_tok += batch.scheduled_tok[counted].astype(float).tolist()
         self.context_tok += context_tok[counted].tolist()
 
-    def estimate(self, kind: StepKind) -> StepTimeEstimate | None:
-        """The cell's step time, or None before the second sample."""
+    def estimate(self, kind: StepKind, reference_tok: float) -> StepTimeEstimate | None:
+        """The cell's step time at `reference_tok` of context; None before the second sample."""
         if len(self.samples_s) < 2:
             return None
-        return estimate_step_time(np.asarray(self.samples_s), kind=kind)
+        samples: np.ndarray = np.asarray(self.samples_s)
+        if len(self.context_tok) == len(self.samples_s):
+            samples = at_context(samples, self.context_tok, reference_tok)
+        return estimate_step_time(samples, kind=kind)
 
     def cell(self, batch_size: int, draft_length: int, problem: str = "") -> Cell:
         """The record of this cell; rejected when `problem` says why."""
@@ -80,6 +87,9 @@ class CellSamples:
             samples_s=tuple(self.samples_s),
             scheduled_tok=float(np.mean(self.scheduled_tok)) if self.scheduled_tok else 0.0,
             context_tok=float(np.mean(self.context_tok)) if self.context_tok else 0.0,
+            sample_context_tok=tuple(round(c, 1) for c in self.context_tok)
+            if len(self.context_tok) == len(self.samples_s)
+            else (),
             status=status,
             problem=problem,
         )
@@ -121,12 +131,13 @@ class BatchProfiler:
         model: str,
         requests: Sequence[LoadRequest],
         prompt_tok: float,
+        reference_tok: float,
         options: ProfileOptions,
         clock: Clock,
         progress: Progress,
     ) -> None:
         self._api, self._model, self._requests = api, model, list(requests)
-        self._prompt_tok, self._options = prompt_tok, options
+        self._prompt_tok, self._reference_tok, self._options = prompt_tok, reference_tok, options
         self._clock, self._progress = clock, progress
 
     def measure(
@@ -145,13 +156,30 @@ class BatchProfiler:
         cells = {k: CellSamples() for k in lengths}
         for length, kept in (start or {}).items():
             cells[length] = kept
-        reader = StepReader(self._api)
         deadline = self._clock.now_s() + self._options.cell_budget_s * len(cells)
+        while self._wanted(cells) and self._clock.now_s() < deadline:
+            self._burst(batch_size, cells, deadline, on_cells)
+        return cells
+
+    def _burst(
+        self,
+        batch_size: int,
+        cells: Mapping[int, CellSamples],
+        deadline: float,
+        on_cells: Callable[[int], None] | None,
+    ) -> None:
+        """Samples from one set of requests, until they are about to end."""
+        reader = StepReader(self._api)
+        # Once requests end and are replaced, their mean context is no longer known.
+        most_generated = (
+            BURST_SHARE * min(r.max_tokens for r in self._requests)
+            if self._options.step_kind == "constant"
+            else np.inf
+        )
         with ClosedLoop(self._api.address, self._model, self._requests, batch_size) as loop:
             try:
-                self._wait_ready(reader, loop, batch_size)
-                generated = 0.0
-                while wanted := self._wanted(cells):
+                generated = self._wait_ready(reader, loop, batch_size)
+                while (wanted := self._wanted(cells)) and generated < most_generated:
                     if self._clock.now_s() > deadline or loop.done.is_set():
                         break
                     batch = self._round(reader, wanted)
@@ -161,7 +189,6 @@ class BatchProfiler:
             finally:
                 if not loop.done.is_set():
                     self._api.pin(None)
-        return cells
 
     def _wanted(self, cells: Mapping[int, CellSamples]) -> list[int]:
         options, wanted = self._options, list[int]()
@@ -169,7 +196,11 @@ class BatchProfiler:
             count = len(cell.samples_s)
             if count >= options.max_samples:
                 continue
-            estimate = cell.estimate(options.step_kind) if count >= options.min_samples else None
+            estimate = (
+                cell.estimate(options.step_kind, self._reference_tok)
+                if count >= options.min_samples
+                else None
+            )
             if estimate is None or estimate.relative_halfwidth > options.relative_halfwidth:
                 wanted.append(length)
         return wanted
@@ -180,13 +211,19 @@ class BatchProfiler:
         self._api.pin_schedule([(length, block) for length in lengths])
         return reader.read_steps(block * len(lengths), self._clock, self._options.ready_timeout_s)
 
-    def _wait_ready(self, reader: StepReader, loop: ClosedLoop, batch_size: int) -> None:
-        """Wait until all requests decode; for short requests, until they have at least once."""
+    def _wait_ready(self, reader: StepReader, loop: ClosedLoop, batch_size: int) -> float:
+        """Wait until all requests decode; for short requests, until they have at least once.
+
+        Returns:
+            Tokens generated until then, per request.
+        """
+        generated = 0.0
         deadline = self._clock.now_s() + self._options.ready_timeout_s
         while self._clock.now_s() < deadline:
             batch = reader.read_new()
+            generated += float(batch.output_tok.sum()) / batch_size
             if np.any((batch.batch_size == batch_size) & (batch.prefill_requests == 0)):
-                return
+                return generated
             if loop.done.is_set():
                 raise LoadStoppedError(batch_size, loop.counts.last_error)
             self._clock.sleep_s(0.02)
@@ -204,8 +241,11 @@ class BatchProfiler:
         generated: float,
     ) -> float:
         emitted = generated + np.cumsum(batch.output_tok) / batch_size
-        mean_length = float(np.mean([r.max_tokens for r in self._requests]))
-        context = self._prompt_tok + np.minimum(emitted, mean_length)
+        if self._options.step_kind == "constant":
+            context = self._prompt_tok + emitted
+        else:  # requests of all ages, replaced as they end: about half of them is behind them
+            mean_length = float(np.mean([r.max_tokens for r in self._requests]))
+            context = np.full(len(batch), self._prompt_tok + mean_length / 2)
         for length, cell in cells.items():
             counted = counted_steps(batch, batch_size, length, self._options.step_kind)
             cell.add(batch, counted, context)

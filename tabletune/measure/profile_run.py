@@ -29,9 +29,9 @@ class ProfileState:
 
     cells: dict[CellKey, CellSamples] = field(default_factory=dict[CellKey, CellSamples])
 
-    def estimates(self, kind: StepKind) -> dict[CellKey, StepTimeEstimate]:
-        """The step time of every cell that has one."""
-        found = {key: cell.estimate(kind) for key, cell in self.cells.items()}
+    def estimates(self, kind: StepKind, reference_tok: float) -> dict[CellKey, StepTimeEstimate]:
+        """The step time at `reference_tok` of context of every cell that has one."""
+        found = {key: cell.estimate(kind, reference_tok) for key, cell in self.cells.items()}
         return {key: estimate for key, estimate in found.items() if estimate is not None}
 
     def records(self, problems: Mapping[CellKey, str]) -> tuple[Cell, ...]:
@@ -47,8 +47,9 @@ class ProfileState:
         state = cls()
         for cell in cells:
             count = len(cell.samples_s)
+            context_tok = list(cell.sample_context_tok) or [cell.context_tok] * count
             state.cells[cell.batch_size, cell.draft_length] = CellSamples(
-                list(cell.samples_s), [cell.scheduled_tok] * count, [cell.context_tok] * count
+                list(cell.samples_s), [cell.scheduled_tok] * count, context_tok
             )
         return state
 
@@ -61,6 +62,7 @@ class ProfilePlan:
         grid: batch sizes of the first pass.
         lengths: draft lengths by batch size; only pairs inside the envelope.
         refine: from the estimates so far, further batch sizes worth measuring.
+        reference_tok: context length at which step times are stated.
         limits: what makes a cell unusable.
         budget_s: after this time no new batch size is begun.
         repeats: how often an unusable cell is measured again.
@@ -69,6 +71,7 @@ class ProfilePlan:
     grid: tuple[int, ...]
     lengths: Callable[[int], tuple[int, ...]]
     refine: Callable[[Estimates], list[int]]
+    reference_tok: float
     limits: PlausibilityLimits
     budget_s: float
     repeats: int = 2
@@ -110,21 +113,21 @@ def run_profile(
             checkpoint(state)
 
     measure("profile", plan.grid)
-    measure("profile where curves cross or jump", plan.refine(state.estimates(kind)))
+    measure(
+        "profile where curves cross or jump", plan.refine(state.estimates(kind, plan.reference_tok))
+    )
     for _ in range(plan.repeats):
-        problems = _problems(state, kind, plan.limits)
+        problems = _problems(state, kind, plan)
         if not problems:
             break
         stage = f"profile: {len(problems)} uncertain or implausible cells again"
         measure(stage, {b for b, _ in problems}, again=set(problems))
-    return _problems(state, kind, plan.limits)
+    return _problems(state, kind, plan)
 
 
-def _problems(
-    state: ProfileState, kind: StepKind, limits: PlausibilityLimits
-) -> dict[CellKey, str]:
-    estimates = state.estimates(kind)
-    problems = dict(plausibility(estimates, limits))
+def _problems(state: ProfileState, kind: StepKind, plan: ProfilePlan) -> dict[CellKey, str]:
+    estimates = state.estimates(kind, plan.reference_tok)
+    problems = dict(plausibility(estimates, plan.limits))
     for key in state.cells.keys() - estimates.keys():
         problems[key] = "no step of this kind was seen"
     return problems

@@ -17,8 +17,8 @@ from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan, Envelope
-from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
 from tabletune.records.table import Parents, Range, Table, TableVersion
 
 PaddedTokens = Callable[[int, int], int | None]
@@ -58,7 +58,7 @@ def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface
     """The step-time surface of the profile's usable cells."""
     cells = {
         (cell.batch_size, cell.draft_length): estimate_step_time(
-            np.asarray(cell.samples_s), kind=profile.step_kind
+            cell.samples_at(profile.context_tok), kind=profile.step_kind
         )
         for cell in profile.cells
         if cell.status == "measured" and len(cell.samples_s) >= 2
@@ -76,7 +76,6 @@ def build_version(
     request: RunRequest,
     evidence: Evidence,
     padded: PaddedTokens | None,
-    previous_version: str = "",
 ) -> Build:
     """The table with the highest predicted goodput, as an immutable version.
 
@@ -123,7 +122,6 @@ def build_version(
             profile=evidence.profile.content_hash,
             acceptance_prior=evidence.prior.content_hash,
             qualification=evidence.qualification.content_hash,
-            previous_version=previous_version,
         ),
         objective="throughput" if request.max_tpot_ms is None else "throughput_under_tpot_limit",
         max_tpot_s=options.max_tpot_s,

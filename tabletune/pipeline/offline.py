@@ -8,8 +8,8 @@ from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.base import Record
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
-from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
 
 
 def load_evidence(workspace: Workspace) -> Evidence:

@@ -9,14 +9,14 @@ from tabletune.core.plausibility import PlausibilityLimits
 from tabletune.core.surface import StepTimeSurface
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineDied
-from tabletune.measure.profile_run import Estimates, ProfilePlan, ProfileState, run_profile
 from tabletune.measure.profile_in_engine import BatchProfiler, LoadStoppedError, ProfileOptions
+from tabletune.measure.profile_run import Estimates, ProfilePlan, ProfileState, run_profile
 from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
 from tabletune.records.plan import CapturePlan
-from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
 
 #: Boots of one profile: an engine that dies is replaced, and finished cells are kept.
 BOOTS = 3
@@ -24,6 +24,8 @@ BOOTS = 3
 BOUNDARY_POINTS = 6
 REFINE_POINTS = 4
 PARTIAL = "profile-partial"
+#: Step times are stated at the context of a request that has generated this many tokens.
+REFERENCE_OUTPUT_TOK = 256
 
 #: Model drafters do the same work every step; n-gram steps vary with what the text repeats,
 #: so that their mean needs more steps and cannot be known as closely.
@@ -89,6 +91,7 @@ def _measure(
     requests, prompt_tok = step_time_requests(
         run.request, sample_prompts(run.request), live, run.progress
     )
+    reference_tok = prompt_tok + min(REFERENCE_OUTPUT_TOK, requests[0].max_tokens / 2)
     fingerprint = run.target.fingerprint
     padded = padded_tokens(plan, fingerprint.engine, fingerprint.device, fingerprint.method)
     envelope = qualification.envelope
@@ -110,13 +113,21 @@ def _measure(
             method="in_engine",
             step_kind=kind,
             prompt_tok=max(1, round(prompt_tok)),
+            context_tok=max(1, round(reference_tok)),
             cells=state.records(problems),
             wall_time_s=run.clock.now_s() - begun_s,
             measured_at=run.clock.utc(),
         )
 
     measurer = BatchProfiler(
-        live.api, live.model.name, requests, prompt_tok, OPTIONS[kind], run.clock, run.progress
+        live.api,
+        live.model.name,
+        requests,
+        prompt_tok,
+        reference_tok,
+        OPTIONS[kind],
+        run.clock,
+        run.progress,
     )
     problems = run_profile(
         measurer,
@@ -124,6 +135,7 @@ def _measure(
             grid=tuple(sorted(grid)),
             lengths=lengths_at,
             refine=more_points,
+            reference_tok=reference_tok,
             limits=LIMITS[kind],
             budget_s=run.request.profile_budget_s,
         ),

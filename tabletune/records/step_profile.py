@@ -2,8 +2,11 @@
 
 from typing import ClassVar, Literal
 
+import numpy as np
 from pydantic import Field, model_validator
 
+from tabletune.core.context import at_context
+from tabletune.core.words import FloatArray
 from tabletune.records.base import Facts, Record
 
 
@@ -12,7 +15,8 @@ class Cell(Facts):
 
     `samples_s` are the raw intervals between engine steps in seconds, in the order they
     were measured; for the client method each is a difference quotient over many steps.
-    `scheduled_tok` is the mean number of tokens scheduled per step (b·(K+1) when every
+    `sample_context_tok` is each sample's mean context length in tokens, empty where it is not
+    known. `scheduled_tok` is the mean number of tokens scheduled per step (b·(K+1) when every
     request carries a full draft; fewer where the drafter proposes nothing).
     `status` is ``measured`` or why the cell is not used; `problem` says it in words.
     """
@@ -22,13 +26,26 @@ class Cell(Facts):
     samples_s: tuple[float, ...]
     scheduled_tok: float = Field(ge=0)
     context_tok: float = Field(ge=0)
+    sample_context_tok: tuple[float, ...] = ()
     status: Literal["measured", "not_measured", "rejected"] = "measured"
     problem: str = ""
+
+    def samples_at(self, reference_tok: float) -> FloatArray:
+        """The samples brought to `reference_tok` of context, float64[n] in seconds.
+
+        As measured where the samples' contexts are not known.
+        """
+        if not self.sample_context_tok:
+            return np.asarray(self.samples_s, dtype=np.float64)
+        return at_context(self.samples_s, self.sample_context_tok, reference_tok)
 
     @model_validator(mode="after")
     def _measured_has_samples(self) -> "Cell":
         if self.status == "measured" and not self.samples_s:
             raise ValueError(f"cell b={self.batch_size} K={self.draft_length} has no samples")
+        contexts = len(self.sample_context_tok)
+        if contexts not in (0, len(self.samples_s)):
+            raise ValueError(f"{contexts} contexts for {len(self.samples_s)} samples")
         if self.status != "measured" and not self.problem:
             raise ValueError(
                 f"cell b={self.batch_size} K={self.draft_length} is {self.status} without a problem"
@@ -41,7 +58,8 @@ class Profile(Record):
 
     `step_kind` is ``constant`` where every step of a cell does the same work (model
     drafters) and ``mixed`` where it does not (n-gram and suffix drafters propose for some
-    requests only). `method` is ``in_engine`` or ``client`` (paper §5).
+    requests only). Step times are stated at `context_tok` tokens of
+    context. `method` is ``in_engine`` or ``client`` (paper §5).
     """
 
     KIND: ClassVar[str] = "profile"
@@ -51,6 +69,7 @@ class Profile(Record):
     method: Literal["in_engine", "client"]
     step_kind: Literal["constant", "mixed"]
     prompt_tok: int = Field(ge=1)
+    context_tok: int = Field(ge=1)
     cells: tuple[Cell, ...]
     wall_time_s: float = Field(ge=0)
     measured_at: str

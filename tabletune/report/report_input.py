@@ -9,8 +9,8 @@ import numpy.typing as npt
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
-from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
 

@@ -37,7 +37,7 @@ def _cell_time(profile: Profile, index: int) -> CellTime:
     if cell.status != "measured":
         words = "not measured" if cell.status == "not_measured" else "rejected"
         return CellTime(b, k, "unused", None, 0.0, len(cell.samples_s), cell.problem or words)
-    estimate = estimate_step_time(cell.samples_s, profile.step_kind)
+    estimate = estimate_step_time(cell.samples_at(profile.context_tok), profile.step_kind)
     width, most = estimate.relative_halfwidth, PlausibilityLimits().max_relative_halfwidth
     if estimate.step_time_s <= 0:
         problem = cell.problem or "its step time is not positive"

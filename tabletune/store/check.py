@@ -7,8 +7,8 @@ from tabletune.records.base import Record, RecordError
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
 from tabletune.records.pointer import Pointer
-from tabletune.records.step_profile import Profile
 from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store

@@ -95,6 +95,7 @@ def h200_evidence(request: RunRequest, forbidden: tuple[tuple[int, int], ...] = 
         method="in_engine",
         step_kind="constant",
         prompt_tok=128,
+        context_tok=384,
         cells=recorded_cells(),
         wall_time_s=1.0,
         measured_at=NOW,

@@ -206,6 +206,7 @@ def profiles(draw: st.DrawFn) -> Profile:
         method=draw(st.sampled_from(["in_engine", "client"])),
         step_kind=draw(st.sampled_from(["constant", "mixed"])),
         prompt_tok=draw(st.integers(1, 8192)),
+        context_tok=draw(st.integers(1, 8192)),
         cells=tuple(draw(cells(*key)) for key in sorted(keys)),
         wall_time_s=draw(seconds),
         measured_at=draw(moments),

@@ -83,6 +83,7 @@ def test_a_profile_has_each_cell_once_and_lists_what_was_measured() -> None:
         "method": "in_engine",
         "step_kind": "constant",
         "prompt_tok": 8,
+        "context_tok": 384,
         "wall_time_s": 1.0,
         "measured_at": AT,
     }

@@ -150,6 +150,7 @@ def test_what_no_reader_would_accept_is_not_written() -> None:
         method="client",
         step_kind="constant",
         prompt_tok=1,
+        context_tok=1,
         cells=(cell,),
         wall_time_s=1.0,
         measured_at="2026-01-01T00:00:00+00:00",

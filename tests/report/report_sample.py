@@ -186,7 +186,7 @@ def full_report(passed: bool = True, model_label: str = "Qwen3-4B shape") -> Rep
             padded[b - 1, k] = np.nan if tokens is None else tokens
     profile = Profile(
         fingerprint=facts.identity, plan=plan.content_hash, method="in_engine",
-        step_kind="constant", prompt_tok=128, cells=cells(), wall_time_s=57.3,
+        step_kind="constant", prompt_tok=128, context_tok=384, cells=cells(), wall_time_s=57.3,
         measured_at=TIMES["profiled"],
     )  # fmt: skip
     surface = StepTimeSurface.from_cells(
@@ -303,7 +303,7 @@ def cpu_report() -> ReportInput:
 
     profile = Profile(
         fingerprint=facts.identity, plan=plan.content_hash, method="in_engine", step_kind="mixed",
-        prompt_tok=96, wall_time_s=143.0, measured_at=TIMES["profiled"],
+        prompt_tok=96, context_tok=200, wall_time_s=143.0, measured_at=TIMES["profiled"],
         cells=tuple(Cell(batch_size=b, draft_length=k, samples_s=samples(b, k),
                          scheduled_tok=b * (1 + 0.35 * k), context_tok=140.0)
                     for b in sizes for k in range(longest + 1)),
