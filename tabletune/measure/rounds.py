@@ -22,10 +22,11 @@ from tabletune.measure.windows import (
     MetricsWindow,
     PolicyRun,
     WindowOptions,
+    Work,
     metrics_window,
     plugin_engine,
-    ramp_up,
     step_window,
+    wait_until_idle,
 )
 
 #: A stream has so many requests for each that a window needs: a window never runs out.
@@ -48,35 +49,36 @@ class Bench:
     windows_done: int = 0
     _warmed: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
 
-    def work_tok(self, concurrency: int) -> int:
-        """Output tokens of one window."""
-        mean = float(np.mean([r.max_tokens for r in self.requests]))
-        return self.windows.work_tok(concurrency, mean)
+    def work(self, concurrency: int) -> Work:
+        """The work of one window."""
+        return self.windows.work(concurrency, self._mean_output_tok())
 
     def needed(self, concurrency: int) -> int:
         """Requests that one window touches, about."""
-        mean = float(np.mean([r.max_tokens for r in self.requests]))
-        return int(np.ceil(self.work_tok(concurrency) / mean)) + concurrency
+        work = self.work(concurrency)
+        tokens = work.skip_tok + work.work_tok
+        return int(np.ceil(tokens / self._mean_output_tok())) + concurrency
+
+    def _mean_output_tok(self) -> float:
+        return float(np.mean([r.max_tokens for r in self.requests]))
 
     @contextmanager
     def load(self, run: PolicyRun, concurrency: int, round_number: int) -> Iterator[Load]:
-        """The round's closed loop on the run's engine, once all its requests decode."""
+        """The round's closed loop on the run's engine."""
         needed = self.needed(concurrency)
-        first = round_number * needed
-        self._warm(run, concurrency, range(first, first + needed))
-        stream = staggered(self.requests, concurrency, first, needed * SPARE)
+        stream = staggered(self.requests, concurrency, round_number * needed, needed * SPARE)
         with self.open_load(run.engine, run.model, stream, concurrency) as load:
-            ramp_up(run, load, concurrency, self.windows, self.clock)
             yield load
 
-    def _warm(self, run: PolicyRun, concurrency: int, numbers: range) -> None:
-        """Send prompts that the engine has not had yet, for one token each.
+    def warm(self, run: PolicyRun, concurrency: int, round_number: int) -> None:
+        """Send the round's prompts that the engine has not had yet, for one token each.
 
         Otherwise the first policy of a round would compute the prompts for the others, which
         find them in the prefix cache.
         """
         had = self._warmed.setdefault(id(run.engine), set())
-        count = len(self.requests)
+        count, needed = len(self.requests), self.needed(concurrency)
+        numbers = range(round_number * needed, (round_number + 1) * needed)
         new = [i for i in dict.fromkeys(n % count for n in numbers) if i not in had]
         if not new:
             return
@@ -108,8 +110,10 @@ def staggered(
     return stream
 
 
-#: Measures one window of a run and notes it.
-Measure = Callable[[PolicyRun, Load, Key, int], None]
+#: Measures the window of a load and notes it under a round's number.
+Measure = Callable[[Load, Key, int], None]
+#: Called with a run just before its load opens.
+Prepare = Callable[[PolicyRun], Measure]
 
 
 def play(
@@ -117,7 +121,7 @@ def play(
     runs: Sequence[PolicyRun],
     concurrency: int,
     rounds: range,
-    measure: Measure,
+    prepare: Prepare,
 ) -> None:
     """Rounds of all `runs` at one concurrency."""
     for number in rounds:
@@ -125,31 +129,43 @@ def play(
             run = runs[index]
             bench.tell(run.policy, concurrency, number)
             run.apply()
+            bench.warm(run, concurrency, number)
+            measure = prepare(run)
             with bench.load(run, concurrency, number) as load:
-                measure(run, load, Key(run.policy, concurrency), number)
+                measure(load, Key(run.policy, concurrency), number)
 
 
-def by_steps(bench: Bench, into: Measurements, boot: str) -> Measure:
+def by_steps(bench: Bench, into: Measurements, boot: str) -> Prepare:
     """Windows read from engine steps, on engines with the plugin."""
 
-    def measure(run: PolicyRun, load: Load, key: Key, number: int) -> None:
+    def prepare(run: PolicyRun) -> Measure:
+        wait_until_idle(run.engine, bench.clock)
         reader = StepReader(plugin_engine(run))
-        work_tok = bench.work_tok(key.concurrency)
-        window = step_window(run, reader, load, work_tok, bench.windows, bench.clock)
-        into.add(key, number, window.rate_tok_s, boot, run.kind).lengths |= window.lengths
 
-    return measure
+        def measure(load: Load, key: Key, number: int) -> None:
+            work = bench.work(key.concurrency)
+            window = step_window(run, reader, load, work, bench.windows, bench.clock)
+            into.add(key, number, window.rate_tok_s, boot, run.kind).lengths |= window.lengths
+
+        return measure
+
+    return prepare
 
 
 def by_metrics(
     bench: Bench, into: Measurements, boot: str, seen: dict[Key, list[MetricsWindow]]
-) -> Measure:
+) -> Prepare:
     """Windows read from metrics pages; they are kept in `seen`, too."""
 
-    def measure(run: PolicyRun, load: Load, key: Key, number: int) -> None:
-        work_tok = bench.work_tok(key.concurrency)
-        window = metrics_window(run.engine, load, work_tok, bench.windows, bench.clock)
-        into.add(key, number, window.rate_tok_s, boot, run.kind)
-        seen.setdefault(key, []).append(window)
+    def prepare(run: PolicyRun) -> Measure:
+        start = wait_until_idle(run.engine, bench.clock)
 
-    return measure
+        def measure(load: Load, key: Key, number: int) -> None:
+            work = bench.work(key.concurrency)
+            window = metrics_window(run.engine, start, load, work, bench.windows, bench.clock)
+            into.add(key, number, window.rate_tok_s, boot, run.kind)
+            seen.setdefault(key, []).append(window)
+
+        return measure
+
+    return prepare

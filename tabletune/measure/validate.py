@@ -210,11 +210,11 @@ def measure_elsewhere(
 def _measure_concurrency(
     setup: Setup, bench: Bench, runs: Sequence[PolicyRun], concurrency: int, outcome: Outcome
 ) -> None:
-    measure = by_steps(bench, outcome.measurements, PLUGIN_BOOT)
+    prepare = by_steps(bench, outcome.measurements, PLUGIN_BOOT)
     wanted, done, limit = list(runs), 0, setup.rounds + setup.more_rounds
     while wanted and done < limit:
         count = setup.rounds if done == 0 else min(ROUNDS_PER_LOOK, limit - done)
-        play(bench, wanted, concurrency, range(done, done + count), measure)
+        play(bench, wanted, concurrency, range(done, done + count), prepare)
         done += count
         unclear = _unclear(_compare(setup, bench, outcome, concurrency))
         wanted = [runs[0], *(r for r in runs if r.policy in unclear)] if unclear else []
@@ -222,12 +222,12 @@ def _measure_concurrency(
 
 def _by_metrics(setup: Setup, bench: Bench, runs: Sequence[PolicyRun], outcome: Outcome) -> None:
     found, seen = outcome.measurements, dict[Key, list[MetricsWindow]]()
-    measure = rounds.by_metrics(bench, found, "+".join(sorted(run.policy for run in runs)), seen)
+    prepare = rounds.by_metrics(bench, found, "+".join(sorted(run.policy for run in runs)), seen)
     for concurrency in setup.concurrencies:
         wanted, done = list(runs), 0
         while wanted and done < setup.metrics_rounds + setup.more_metrics_rounds:
             count = setup.metrics_rounds if done == 0 else 1
-            play(bench, wanted, concurrency, range(done, done + count), measure)
+            play(bench, wanted, concurrency, range(done, done + count), prepare)
             done += count
             if Key(CANDIDATE_BY_METRICS, concurrency) not in found.series:
                 break

@@ -1,8 +1,8 @@
 """One throughput window of one policy, read from engine steps or from the metrics page.
 
-A window is a fixed amount of work: it begins once all requests of a closed loop decode, and
-ends when so many tokens came out since. All policies of a round replay the same requests from
-the same start. Under greedy decoding they then produce nearly the same text, so that neither
+A window is a fixed amount of work: it begins when a closed loop has put out so many tokens,
+and ends after so many more. All policies of a round replay the same requests from the same
+start. Under greedy decoding they then produce nearly the same text, so that neither
 lucky text nor the prompts' computation falls to one policy only. That matters: with an n-gram
 drafter the tokens per step differ more from one passage to the next than from one draft
 length to the next.
@@ -93,19 +93,29 @@ class WindowOptions:
         requests_per_slot: output of so many mean requests for each open one.
         min_tok: a window has at least so many output tokens.
         poll_s: between two looks at the metrics page around a window's ends.
-        ramp_s: the longest wait until all requests decode.
+        ramp_tok: output tokens, for each open request, before the window begins: by then all
+            requests decode.
         timeout_s: a window that takes longer is given up.
     """
 
     requests_per_slot: float = 1.0
     min_tok: int = 256
     poll_s: float = 0.03
-    ramp_s: float = 30.0
+    ramp_tok: int = 8
     timeout_s: float = 300.0
 
-    def work_tok(self, concurrency: int, mean_output_tok: float) -> int:
-        """Output tokens of one window."""
-        return max(self.min_tok, round(self.requests_per_slot * concurrency * mean_output_tok))
+    def work(self, concurrency: int, mean_output_tok: float) -> "Work":
+        """The work of one window."""
+        counted = round(self.requests_per_slot * concurrency * mean_output_tok)
+        return Work(self.ramp_tok * concurrency, max(self.min_tok, counted))
+
+
+@dataclass(frozen=True)
+class Work:
+    """Output tokens from a load's start: `skip_tok` that do not count, `work_tok` that do."""
+
+    skip_tok: int
+    work_tok: int
 
 
 @dataclass(frozen=True)
@@ -120,42 +130,50 @@ def step_window(
     run: PolicyRun,
     reader: StepReader,
     load: Load,
-    work_tok: int,
+    work: Work,
     options: WindowOptions,
     clock: Clock,
 ) -> StepWindow:
-    """Measure throughput over the next `work_tok` tokens of a load that is under way.
+    """Measure throughput over a load's work.
+
+    Args:
+        reader: made before the load was opened, so that it sees the load's first step.
 
     Raises:
         LoadEndedError: the load ended, or no steps come.
         LengthNotFollowedError: the engine runs other lengths than `run.lookup` says.
     """
-    reader.read_new()
-    batches: list[StepBatch] = []
+    end_tok = work.skip_tok + work.work_tok
+    batches = [reader.read_new()]
     deadline_s = clock.now_s() + options.timeout_s
-    wait_s = 0.05
     while True:
-        clock.sleep_s(min(max(wait_s, 0.02), 0.5))
-        batch = reader.read_new()
-        if batch.lost:
-            batches = []  # a hole in the record would count time without its tokens
-        batches.append(batch)
         steps = concatenate(batches)
-        emitted = np.cumsum(steps.output_tok[1:])
-        if len(emitted) and emitted[-1] >= work_tok:
+        emitted = np.cumsum(steps.output_tok)
+        if len(emitted) and emitted[-1] >= end_tok:
             break
-        if len(emitted) and emitted[-1] > 0:
-            elapsed_s = float(steps.time_s[-1] - steps.time_s[0])
-            wait_s = elapsed_s * (work_tok / float(emitted[-1]) - 1)
         _refuse_stopped(load, clock.now_s() > deadline_s, "engine steps")
-    last = 1 + int(np.searchsorted(emitted, work_tok))
-    counted = steps.select(np.arange(len(steps)) <= last)
+        clock.sleep_s(_wait_s(steps, end_tok))
+        batch = reader.read_new()
+        # A hole in the record would count time without its tokens: begin behind it.
+        batches = [batch] if batch.lost else [*batches, batch]
+    first, last = np.searchsorted(emitted, [work.skip_tok, end_tok]).tolist()
+    index = np.arange(len(steps))
+    counted = steps.select((index >= first) & (index <= max(last, first + 1)))
     _check_lengths(run, counted)
     elapsed_s = float(counted.time_s[-1] - counted.time_s[0])
     rate_tok_s = float(counted.output_tok[1:].sum()) / elapsed_s
     lengths, uses = np.unique(counted.draft_length, return_counts=True)
     usual = lengths[uses > OTHER_LENGTH_SHARE * len(counted)]
     return StepWindow(rate_tok_s, frozenset(usual.tolist()))
+
+
+def _wait_s(steps: StepBatch, end_tok: int) -> float:
+    """How long until `end_tok` tokens will be out at the pace so far; 0.02 to 0.5 s."""
+    emitted = int(steps.output_tok.sum())
+    if len(steps) < 2 or not emitted:
+        return 0.05
+    pace_tok_s = emitted / float(steps.time_s[-1] - steps.time_s[0])
+    return min(max((end_tok - emitted) / pace_tok_s, 0.02), 0.5)
 
 
 def _check_lengths(run: PolicyRun, steps: StepBatch) -> None:
@@ -188,64 +206,57 @@ class MetricsWindow:
 
 
 def metrics_window(
-    engine: MetricsSource, load: Load, work_tok: int, options: WindowOptions, clock: Clock
+    engine: MetricsSource,
+    start: Counters,
+    load: Load,
+    work: Work,
+    options: WindowOptions,
+    clock: Clock,
 ) -> MetricsWindow:
-    """Measure throughput over the next `work_tok` tokens of a load that is under way.
+    """Measure throughput over a load's work, from the metrics page.
+
+    Args:
+        start: the counters before the load was opened.
 
     Raises:
         LoadEndedError: the load ended, or no tokens come. MetricsError: see there.
     """
     deadline_s = clock.now_s() + options.timeout_s
-    before = _read(engine)
-    while (now := _read(engine)).generation_tok == before.generation_tok:
-        _refuse_stopped(load, clock.now_s() > deadline_s, "generated tokens")
-        clock.sleep_s(options.poll_s)
-    begin_s, before = clock.now_s(), now
-    running = [before.running]
+    opened_s = clock.now_s()
+    begin_s, begin = 0.0, None
+    running: list[float] = []
     while True:
-        counts, elapsed_s = now - before, clock.now_s() - begin_s
-        running.append(now.running)
-        if counts.generation_tok >= work_tok:
-            break
-        _refuse_stopped(load, clock.now_s() > deadline_s, "generated tokens")
-        left_s = elapsed_s * (work_tok / max(counts.generation_tok, 1.0) - 1)
+        now, now_s = parse_counters(engine.metrics_text()), clock.now_s()
+        emitted = (now - start).generation_tok
+        if begin is None and emitted >= work.skip_tok:
+            begin_s, begin = now_s, now
+        if begin is not None:
+            running.append(now.running)
+            if (now - begin).generation_tok >= work.work_tok:
+                break
+        _refuse_stopped(load, now_s > deadline_s, "generated tokens")
         # Rarely at first: each look costs the engine's server some milliseconds.
+        end_tok = work.skip_tok if begin is None else emitted - (now - begin).generation_tok
+        end_tok += 0 if begin is None else work.work_tok
+        left_s = (now_s - opened_s) * (end_tok / max(emitted, 1.0) - 1)
         clock.sleep_s(min(max(left_s / 3, options.poll_s), 0.5))
-        now = _read(engine)
-    rate_tok_s = counts.generation_tok / elapsed_s
+    counts = now - begin
+    rate_tok_s = counts.generation_tok / (now_s - begin_s)
     return MetricsWindow(rate_tok_s, counts, int(min(running)), int(max(running)))
 
 
-def _read(engine: MetricsSource) -> Counters:
-    return parse_counters(engine.metrics_text())
+def wait_until_idle(engine: MetricsSource, clock: Clock, timeout_s: float = 30.0) -> Counters:
+    """Wait until no request runs, so that a load starts on an empty engine; the counters then.
 
-
-def ramp_up(
-    run: PolicyRun, load: Load, concurrency: int, options: WindowOptions, clock: Clock
-) -> None:
-    """Wait until all requests run and have begun to decode.
-
-    Requests beyond the engine's largest batch never run, and fast ones may never all run at
-    once: so it also ends when no more of them came for a tenth of `ramp_s`, and after `ramp_s`.
-
-    Raises:
-        LoadEndedError: the load ended.
+    A load that was cancelled is still in the engine for a few steps. After `timeout_s` it
+    returns all the same: what still runs then will show in the windows.
     """
-    begin_s = grown_s = clock.now_s()
-    wanted = min(concurrency, len(run.lookup) - 1) if run.lookup else concurrency
-    first: Counters | None = None
-    most = 0.0
-    while (now_s := clock.now_s()) < begin_s + options.ramp_s:
-        counters = parse_counters(run.engine.metrics_text())
-        first = first or counters
-        if counters.running > most:
-            most, grown_s = counters.running, now_s
-        settled = most >= wanted or now_s - grown_s > options.ramp_s / 10
-        # A few tokens each: by then nearly all prompts are computed.
-        if settled and (counters - first).generation_tok >= 4 * most > 0:
-            return
+    deadline_s = clock.now_s() + timeout_s
+    while True:
+        counters = parse_counters(engine.metrics_text())
+        if not counters.running or clock.now_s() > deadline_s:
+            return counters
         clock.sleep_s(0.05)
-        _refuse_stopped(load, False, "running requests")
 
 
 def _refuse_stopped(load: Load, late: bool, what: str) -> None:

@@ -1,5 +1,7 @@
 """Stage: the candidate's throughput against every alternative, and in a stock engine."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from tabletune.measure.driven import open_closed_loop
@@ -22,11 +24,22 @@ from tabletune.records.plan import CapturePlan
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
 
-#: Rounds of each policy; a CPU engine's windows are long, so it gets fewer.
-ROUNDS = {"cpu": 3, "cuda": 8}
-WINDOWS = {
-    "cpu": WindowOptions(min_tok=96),
-    "cuda": WindowOptions(min_tok=512),
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: rounds, further rounds for what is unclear, and window lengths."""
+
+    rounds: int
+    more_rounds: int
+    metrics_rounds: int
+    more_metrics_rounds: int
+    windows: WindowOptions
+
+
+#: A CPU engine's steps take 50 to 200 ms, so its windows are longer and fewer.
+EFFORT = {
+    "cpu": Effort(4, 4, 2, 2, WindowOptions(window_s=2.0, min_steps=8, metrics_window_s=5.0)),
+    "cuda": Effort(8, 24, 4, 4, WindowOptions(window_s=0.6, min_steps=40, metrics_window_s=3.0)),
 }
 
 
@@ -51,6 +64,7 @@ def stage_validate(
         EngineError: an engine did not start, or died.
     """
     request, platform = run.request, run.target.platform
+    effort = EFFORT[platform]
     setup = Setup(
         candidate=version.table,
         candidate_version=version.content_hash,
@@ -59,8 +73,10 @@ def stage_validate(
         incumbent=_comparable(incumbent, version, plan),
         incumbent_version=incumbent.content_hash if incumbent is not None else "",
         margins=request.margins,
-        rounds=ROUNDS[platform],
-        more_rounds=3 * ROUNDS[platform],
+        rounds=effort.rounds,
+        more_rounds=effort.more_rounds,
+        metrics_rounds=effort.metrics_rounds,
+        more_metrics_rounds=effort.more_metrics_rounds,
     )
     live = run.session.measuring(plan)
     bench = _bench(run, live)
@@ -127,7 +143,7 @@ def _bench(run: RunContext, live: LiveEngine) -> Bench:
         requests = natural_requests(prompts, live, run.progress)
     return Bench(
         requests=tuple(requests),
-        windows=WINDOWS[run.target.platform],
+        windows=EFFORT[run.target.platform].windows,
         clock=run.clock,
         rng=np.random.default_rng(0),
         progress=run.progress,

@@ -104,7 +104,7 @@ def test_validation(served: Served):
     setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=3, more_rounds=2, metrics_rounds=2)
     bench = Bench(
         tuple(served.renderer(48)(load_prompts().sample(16).prompts)),
-        WindowOptions(min_tok=96, ramp_s=20.0),
+        WindowOptions(min_tok=96),
         SystemClock(),
         np.random.default_rng(0),
         Silent(),

@@ -4,6 +4,7 @@ import pytest
 from closed_loop_engine import Behaviour, LoopClock, LoopEngine, default_step_time_s, open_loop
 
 from tabletune.measure.load import LoadRequest
+from tabletune.measure.metrics import parse_counters
 from tabletune.measure.rounds import staggered
 from tabletune.measure.steps import StepReader
 from tabletune.measure.windows import (
@@ -11,15 +12,16 @@ from tabletune.measure.windows import (
     LoadEndedError,
     PolicyRun,
     WindowOptions,
+    Work,
     metrics_window,
-    ramp_up,
     step_window,
+    wait_until_idle,
 )
 
 SURVIVAL = (0.8, 0.6, 0.4, 0.25)
 REQUESTS = staggered([LoadRequest(f"{i}" * 400, 100) for i in range(8)], 8, 0, 1000)
 OPTIONS = WindowOptions()
-WORK_TOK = 2000
+WORK = Work(64, 2000)
 
 
 def expected_rate(batch_size, length):
@@ -38,10 +40,12 @@ def test_both_instruments_agree_with_the_truth(length):
     engine = LoopEngine(clock, Behaviour(SURVIVAL))
     run = run_of(engine, length)
     run.apply()
+    reader = StepReader(engine)
     with open_loop(engine, "m", REQUESTS, 8) as load:
-        ramp_up(run, load, 8, OPTIONS, clock)
-        by_steps = step_window(run, StepReader(engine), load, WORK_TOK, OPTIONS, clock)
-        by_metrics = metrics_window(engine, load, WORK_TOK, OPTIONS, clock)
+        by_steps = step_window(run, reader, load, WORK, OPTIONS, clock)
+    start = wait_until_idle(engine, clock)
+    with open_loop(engine, "m", REQUESTS, 8) as load:
+        by_metrics = metrics_window(engine, start, load, WORK, OPTIONS, clock)
     # A request's first token comes from its prompt's step, its last step is cut short.
     assert by_steps.lengths == {length}
     assert by_steps.rate_tok_s == pytest.approx(expected_rate(8, length), rel=0.05)
@@ -57,24 +61,25 @@ def test_metrics_window_costs_at_most_the_polling_interval():
     engine.pin(0)
     with open_loop(engine, "m", REQUESTS, 1) as load:
         clock.sleep_s(1.07)
-        window = metrics_window(engine, load, 12, OPTIONS, clock)
+        start = parse_counters(engine.metrics_text())
+        window = metrics_window(engine, start, load, Work(1, 12), OPTIONS, clock)
     # Counting whole steps over an unaligned 3 s would be off by up to 8 %.
     assert window.rate_tok_s == pytest.approx(4.0, rel=0.015)
     assert window.counts.generation_tok == 12
 
 
-def test_window_is_as_much_work_as_asked():
+def test_window_is_the_work_asked_for():
     clock = LoopClock()
     engine = LoopEngine(clock)
     engine.pin(2)
-    with open_loop(engine, "m", REQUESTS, 4) as load:
-        reader = StepReader(engine)
-        for work_tok in (50, 200, 1000):
-            begin_s = clock.now_s()
-            rate = step_window(run_of(engine), reader, load, work_tok, OPTIONS, clock).rate_tok_s
-            assert clock.now_s() - begin_s == pytest.approx(work_tok / rate, abs=0.3)
-    assert OPTIONS.work_tok(8, 96.0) == 768
-    assert OPTIONS.work_tok(1, 96.0) == 256
+    for work in (Work(32, 50), Work(32, 1000), Work(1000, 50)):
+        reader, begin_s = StepReader(engine), clock.now_s()
+        with open_loop(engine, "m", REQUESTS, 4) as load:
+            rate = step_window(run_of(engine), reader, load, work, OPTIONS, clock).rate_tok_s
+        expected_s = (work.skip_tok + work.work_tok) / rate
+        assert clock.now_s() - begin_s == pytest.approx(expected_s, abs=0.35)
+    assert OPTIONS.work(8, 96.0) == Work(64, 768)
+    assert OPTIONS.work(1, 96.0) == Work(8, 256)
 
 
 def test_lost_steps_start_the_window_again():
@@ -85,7 +90,7 @@ def test_lost_steps_start_the_window_again():
         clock.sleep_s(1.0)
         reader = StepReader(engine)
         engine.lose_at = reader.next_seq + 20
-        window = step_window(run_of(engine), reader, load, 2000, OPTIONS, clock)
+        window = step_window(run_of(engine), reader, load, WORK, OPTIONS, clock)
     assert engine.lose_at == 0
     assert window.rate_tok_s == pytest.approx(expected_rate(8, 2), rel=0.08)
 
@@ -95,8 +100,9 @@ def test_rare_lengths_are_not_told():
     engine = LoopEngine(clock)
     engine.swap_table([[1, 7, 4], [8, 64, 2]])
     run = run_of(engine, lookup=(0, *(4,) * 7, *(2,) * 57))
+    reader = StepReader(engine)
     with open_loop(engine, "m", REQUESTS, 8) as load:
-        window = step_window(run, StepReader(engine), load, 4000, OPTIONS, clock)
+        window = step_window(run, reader, load, Work(64, 4000), OPTIONS, clock)
     assert window.lengths == {2}
 
 
@@ -104,7 +110,7 @@ def test_engine_that_does_not_follow_is_named():
     clock = LoopClock()
     engine = LoopEngine(clock, Behaviour(ignores_length=3))
     with open_loop(engine, "m", REQUESTS, 4) as load, pytest.raises(LengthNotFollowedError) as e:
-        step_window(run_of(engine, 1), StepReader(engine), load, WORK_TOK, OPTIONS, clock)
+        step_window(run_of(engine, 1), StepReader(engine), load, WORK, OPTIONS, clock)
     assert (e.value.batch_size, e.value.expected, e.value.found) == (4, 1, 3)
 
 
@@ -115,26 +121,24 @@ def test_load_that_ends_is_told_with_its_error(by_metrics):
     with open_loop(engine, "m", REQUESTS, 4) as load:
         clock.sleep_s(1.0)
         run, reader = run_of(engine), StepReader(engine)
+        start = parse_counters(engine.metrics_text())
         window = (
-            partial(metrics_window, engine, load)
+            partial(metrics_window, engine, start, load)
             if by_metrics
             else partial(step_window, run, reader, load)
         )
         with pytest.raises(LoadEndedError, match="connection refused"):
-            window(WORK_TOK, OPTIONS, clock)
+            window(WORK, OPTIONS, clock)
 
 
-def test_ramp_up_waits_for_decoding_and_not_for_requests_that_never_run():
+def test_waiting_until_idle_has_an_end():
     clock = LoopClock()
-    engine = LoopEngine(clock, Behaviour(prefill_s_per_tok=0.001, max_num_seqs=16))
-    with open_loop(engine, "m", REQUESTS, 40) as load:
+    engine = LoopEngine(clock)
+    assert wait_until_idle(engine, clock).generation_tok == 0
+    with open_loop(engine, "m", REQUESTS, 4):
         begin_s = clock.now_s()
-        ramp_up(run_of(engine, lookup=()), load, 40, OPTIONS, clock)
-        assert 1.6 < clock.now_s() - begin_s < 6.0  # 16 prompts of 100 tokens take 1.6 s
-    with open_loop(engine, "m", REQUESTS, 40) as load:
-        begin_s = clock.now_s()
-        ramp_up(run_of(engine, lookup=(0,) * 17), load, 40, OPTIONS, clock)
-        assert clock.now_s() - begin_s < 2.6
+        assert wait_until_idle(engine, clock, timeout_s=2.0).running == 4
+        assert clock.now_s() - begin_s == pytest.approx(2.0, abs=0.1)
 
 
 def test_stream_spreads_the_ends_of_its_first_requests():
@@ -144,18 +148,13 @@ def test_stream_spreads_the_ends_of_its_first_requests():
     assert len(stream) == 20
 
 
-def replayed(clock, engine, policies, work_tok=300):
+def replayed(clock, engine, policies):
     rates = []
     for length in policies:
         engine.pin(length)
+        reader, run = StepReader(engine), run_of(engine, length)
         with open_loop(engine, "m", REQUESTS, 1) as load:
-            ramp_up(run_of(engine, length), load, 1, OPTIONS, clock)
-            reader = StepReader(engine)
-            rates.append(
-                step_window(
-                    run_of(engine, length), reader, load, work_tok, OPTIONS, clock
-                ).rate_tok_s
-            )
+            rates.append(step_window(run, reader, load, Work(8, 300), OPTIONS, clock).rate_tok_s)
     return rates
 
 
@@ -163,5 +162,5 @@ def test_replayed_work_has_the_same_luck():
     clock = LoopClock()
     engine = LoopEngine(clock, Behaviour(SURVIVAL, predictable=0.5))
     first, other, again = replayed(clock, engine, [3, 1, 3])
-    assert again == pytest.approx(first, rel=0.02)
+    assert again == pytest.approx(first, rel=1e-6)
     assert first > 1.1 * other
