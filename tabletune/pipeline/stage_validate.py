@@ -27,19 +27,20 @@ from tabletune.records.verdict import Verdict
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: rounds, further rounds for what is unclear, and window lengths."""
+    """How much is measured: rounds, further rounds for what is unclear, and windows."""
 
     rounds: int
     more_rounds: int
     metrics_rounds: int
     more_metrics_rounds: int
+    output_tok: int
     windows: WindowOptions
 
 
-#: A CPU engine's steps take 50 to 200 ms, so its windows are longer and fewer.
+#: A CPU engine's steps take 50 to 200 ms, so it gets less work in each window.
 EFFORT = {
-    "cpu": Effort(4, 4, 2, 2, WindowOptions(window_s=2.0, min_steps=8, metrics_window_s=5.0)),
-    "cuda": Effort(8, 24, 4, 4, WindowOptions(window_s=0.6, min_steps=40, metrics_window_s=3.0)),
+    "cpu": Effort(4, 3, 2, 2, 48, WindowOptions(requests_per_slot=0.75, min_tok=96)),
+    "cuda": Effort(6, 18, 4, 4, 256, WindowOptions()),
 }
 
 
@@ -140,7 +141,8 @@ def _bench(run: RunContext, live: LiveEngine) -> Bench:
     if run.request.synthetic:
         requests, _ = step_time_requests(run.request, prompts, live, run.progress)
     else:
-        requests = natural_requests(prompts, live, run.progress)
+        output_tok = EFFORT[run.target.platform].output_tok
+        requests = natural_requests(prompts, live, run.progress, output_tok)
     return Bench(
         requests=tuple(requests),
         windows=EFFORT[run.target.platform].windows,
