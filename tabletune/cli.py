@@ -22,6 +22,7 @@ from tabletune.measure.installed_engine import EnvironmentProblem
 from tabletune.measure.materialise import MaterialiseError
 from tabletune.measure.metrics import MetricsError
 from tabletune.measure.probe import ProbeError
+from tabletune.measure.profile_client import ClientProfileError
 from tabletune.measure.profile_in_engine import LoadStoppedError
 from tabletune.measure.prompts import PromptFileError
 from tabletune.measure.qualify_fallback import NothingQualified
@@ -54,6 +55,7 @@ EXPLAINED: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
             NothingQualified,
             AcceptanceError,
             LoadStoppedError,
+            ClientProfileError,
             LoadEndedError,
             LengthNotFollowedError,
             MetricsError,
@@ -64,6 +66,9 @@ EXPLAINED: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
     ((StoreError, WorkspaceError), ExitCode.STORE),
     ((RecordError, ValidationError), ExitCode.RECORD),
 )
+
+#: Wrong usage. Newer releases of typer raise errors of their own copy of click instead.
+USAGE_ERRORS = (ClickException, getattr(typer, "TyperException", ClickException))
 
 app = typer.Typer(
     name="tabletune",
@@ -104,7 +109,7 @@ def main(arguments: list[str] | None = None) -> None:
     console = Console(stderr=True, highlight=False)
     try:
         code = app(arguments, standalone_mode=False)
-    except ClickException as error:
+    except USAGE_ERRORS as error:
         error.show()
         sys.exit(error.exit_code)
     except (KeyboardInterrupt, typer.Abort):

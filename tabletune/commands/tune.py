@@ -29,6 +29,7 @@ from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.request import RequestError, RunRequest
 from tabletune.pipeline.run import RunSteps, run
 from tabletune.pipeline.workspace import Workspace
+from tabletune.records.step_profile import ProfileMethod
 from tabletune.records.verdict import Margins
 from tabletune.store.folder import FolderStore
 
@@ -76,6 +77,10 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
         ] = None,
         prompt_count: Annotated[int, typer.Option(help="How many sample prompts are used.")] = 160,
         context_tok: Annotated[int, typer.Option(help="Prompt length of the profile.")] = 128,
+        profile_method: Annotated[
+            ProfileMethod,
+            typer.Option(help="Step times from inside the engine, or by requests from outside."),
+        ] = "in_engine",
         concurrency: Annotated[
             str, typer.Option(help="Concurrencies of the validation: 1,8,32.")
         ] = "",
@@ -123,6 +128,7 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
             prompts=None if prompts is None else str(prompts),
             prompt_count=prompt_count,
             context_tok=context_tok,
+            profile_method=profile_method,
             concurrencies=numbers("--concurrency", concurrency),
             channel=channel,
             allow_unknown_version=allow_unknown_version,

@@ -3,20 +3,21 @@
 For one (b, K): b requests for 65 output tokens are sent at once, then b requests for 1. The
 difference of the two durations, over the decode steps in between, is the step time; the
 median of three such differences is used. The engine's counters tell how many steps the 64
-tokens took. What this method cannot avoid, and the in-engine one can: requests need unequal
-numbers of steps, so the batch thins out before the last one ends, and the mean number of steps
-is used for it; connection and scheduling delays differ between the two calls.
+tokens took (`decode_steps`). What this method cannot avoid, and the in-engine one can: requests
+need unequal numbers of steps, so the batch thins out before the last one ends, and the mean
+number of steps is used for it; connection and scheduling delays differ between the two calls.
 """
 
+import contextlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from tabletune.measure.api import EngineApiError
 from tabletune.measure.clock import Clock
 from tabletune.measure.driven import MetricsSource, OpenLoad, open_closed_loop
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.metrics import Counters, parse_counters
 from tabletune.measure.profile_in_engine import CellSamples
-from tabletune.measure.progress import Progress
 
 LONG_TOK, SHORT_TOK = 65, 1
 REPEATS = 3
@@ -49,8 +50,8 @@ class ClientProfiler:
     """Measures cells through requests and counters alone.
 
     Args:
-        set_length: makes the engine use one draft length: pins it, or boots an engine with
-            it. Called once for each length of each batch size, in the order asked for.
+        set_length: makes the engine use one draft length, such as by a pin. Called once for
+            each length of each batch size, in the order asked for, and with None at the end.
         prompt_tok: mean prompt length, for the record.
         timeout_s: the longest duration of one call.
     """
@@ -61,17 +62,15 @@ class ClientProfiler:
         model: str,
         requests: Sequence[LoadRequest],
         prompt_tok: float,
-        set_length: Callable[[int], None],
+        set_length: Callable[[int | None], None],
         *,
         clock: Clock,
-        progress: Progress,
         open_load: OpenLoad = open_closed_loop,
         timeout_s: float = 600.0,
     ) -> None:
         self._engine, self._model, self._requests = engine, model, list(requests)
         self._prompt_tok, self._set_length = prompt_tok, set_length
-        self._clock, self._progress = clock, progress
-        self._open_load, self._timeout_s = open_load, timeout_s
+        self._clock, self._open_load, self._timeout_s = clock, open_load, timeout_s
 
     def measure(
         self,
@@ -83,18 +82,24 @@ class ClientProfiler:
 
         Raises:
             ClientProfileError: requests failed, or gave other numbers of tokens.
+            EngineApiError: the engine does not answer.
+            MetricsError: its metrics page lacks a counter, or a counter fell.
         """
         cells = {length: CellSamples() for length in lengths}
         for length, kept in (start or {}).items():
             cells[length] = kept
-        for length in list(cells):
-            self._set_length(length)
-            # The first call fills the prefix cache, so that both durations find it filled.
-            self._burst(batch_size, length, SHORT_TOK)
-            for repeat in range(REPEATS):
-                note = f"batch size {batch_size}, draft length {length}, {repeat + 1} of {REPEATS}"
-                self._progress.advance(float(repeat), note)
-                self._sample(batch_size, length, cells[length])
+        try:
+            for length, cell in cells.items():
+                self._set_length(length)
+                # The first call fills the prefix cache, so that both durations find it filled.
+                self._burst(batch_size, length, SHORT_TOK)
+                for _ in range(REPEATS):
+                    self._sample(batch_size, length, cell)
+        except BaseException:
+            with contextlib.suppress(EngineApiError):  # the first error says more
+                self._set_length(None)
+            raise
+        self._set_length(None)
         return cells
 
     def _sample(self, batch_size: int, length: int, cell: CellSamples) -> None:
@@ -135,12 +140,33 @@ class ClientProfiler:
 
 
 def decode_steps(counts: Counters, batch_size: int) -> float:
-    """Mean decode steps per request, from what the counters grew by.
+    """Mean decode steps per request, from what the counters grew by in one call.
 
-    A decode step of a request emits one token and those accepted, so tokens − accepted − b
-    (the first token comes from the prompt's step) counts them; it is too small by the guesses
-    accepted beyond a request's end. Drafts count them too, where every step has one. Neither
-    is ever too large, so the larger is taken.
+    A request's first token comes from its prompt's step. Each of its n decode steps emits one
+    token and the a guesses that were accepted, of which the last step may emit fewer, because
+    the request ends: 64 = Σ(1 + a) − o, so n = 64 − A + o. A = Σa is counted, o is not: vLLM
+    counts guesses as accepted before it cuts them off (make_spec_decoding_stats in
+    vllm/v1/core/sched/scheduler.py). With D drafts counted:
+
+    - where every step has a draft (model drafters), D is n, exactly. The common form
+      64 / (1 + A/D) is 64·n/(64 + o), too small by o.
+    - where some steps have none (n-gram), D is too small: a step without a proposal is a step
+      too. Then o is put at its expectation for a request cut anywhere: with s_i = P(a ≥ i) per
+      step, a step of a + 1 tokens is hit in proportion to its length and loses a/2 on average,
+      so o = E[a(a+1)/2] / E[a+1] = Σ i·s_i / (1 + Σ s_i).
+
+    Every step had a draft, as far as counters can tell, when D ≥ 64 − A. Without drafts n = 64.
+
+    >>> dense = Counters(4 * 65, 4 * 22, 8 * 22, 4 * 44, (88, 88), 0, True)
+    >>> decode_steps(dense, 4)  # all accepted: 21 steps of 3 tokens, and one cut to 1
+    22.0
+    >>> sparse = Counters(4 * 65, 4 * 10, 80, 4 * 16, (40, 24), 0, True)
+    >>> decode_steps(sparse, 4)  # 48 steps and 0.34 for guesses cut off
+    48.34375
     """
-    by_tokens = counts.generation_tok - counts.accepted_tok - batch_size
-    return max(by_tokens, counts.drafts, 0.0) / batch_size
+    by_tokens = (counts.generation_tok - counts.accepted_tok) / batch_size - 1
+    by_drafts = counts.drafts / batch_size
+    if by_drafts >= by_tokens:
+        return by_drafts
+    weighted = sum(i * n for i, n in enumerate(counts.accepted_per_pos, start=1))
+    return by_tokens + weighted / (counts.generation_tok - batch_size)

@@ -3,9 +3,10 @@
 import json
 import pathlib
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import Any, get_args
 
 from tabletune.records.base import parse_strict_json
+from tabletune.records.step_profile import ProfileMethod
 from tabletune.records.verdict import Margins
 
 #: Drafters whose proposals may be short or empty: a step's work then differs within a cell.
@@ -42,6 +43,7 @@ class RunRequest:
             ``prompt_lookup_max`` or a synthetic acceptance.
         concurrencies: for the validation; empty means chosen from max_num_seqs.
         context_tok: length of the profile's prompts in tokens.
+        profile_method: ``in_engine``, or ``client``: from outside, as in the paper.
     """
 
     model: str
@@ -59,7 +61,7 @@ class RunRequest:
     context_tok: int = 128
     concurrencies: tuple[int, ...] = ()
     channel: str = "live"
-    profile_method: str = "in_engine"
+    profile_method: ProfileMethod = "in_engine"
     profile_budget_s: float = 600.0
     allow_unknown_version: bool = False
     margins: Margins = field(default_factory=Margins)
@@ -75,6 +77,10 @@ class RunRequest:
             advice = "raise --max-draft-length or drop them"
             expected = f"lengths within 0 … {self.max_draft_length}"
             raise RequestError("--lengths", expected, bad, advice)
+        if self.profile_method not in get_args(ProfileMethod):
+            expected = " or ".join(get_args(ProfileMethod))
+            found, advice = self.profile_method, "in_engine is quicker and more exact"
+            raise RequestError("--profile-method", expected, found, advice)
         if self.method in METHODS_WITH_DRAFTER and not self.drafter:
             expected = f"a drafter for the method {self.method}"
             raise RequestError("--drafter", expected, self.drafter, "give a folder or a hub id")

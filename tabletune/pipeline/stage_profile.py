@@ -5,13 +5,14 @@ from collections.abc import Callable
 import numpy as np
 
 from tabletune.core.grid import graph_boundaries, initial_grid, refine
-from tabletune.core.plausibility import PlausibilityLimits
 from tabletune.core.surface import StepTimeSurface
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineDied
-from tabletune.measure.profile_in_engine import BatchProfiler, LoadStoppedError, ProfileOptions
+from tabletune.measure.profile_client import ClientProfileError
+from tabletune.measure.profile_in_engine import LoadStoppedError
 from tabletune.measure.profile_run import Estimates, ProfilePlan, ProfileState, run_profile
 from tabletune.pipeline.plans import padded_tokens
+from tabletune.pipeline.profilers import profiler_of
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
 from tabletune.records.plan import CapturePlan
@@ -24,21 +25,6 @@ BOOTS = 3
 BOUNDARY_POINTS = 6
 REFINE_POINTS = 4
 PARTIAL = "profile-partial"
-#: Step times are stated at the context of a request that has generated this many tokens.
-REFERENCE_OUTPUT_TOK = 256
-
-#: Model drafters do the same work every step; n-gram steps vary with what the text repeats,
-#: so that their mean needs more steps and cannot be known as closely.
-OPTIONS = {
-    "constant": ProfileOptions(step_kind="constant", relative_halfwidth=0.02),
-    "mixed": ProfileOptions(
-        step_kind="mixed", relative_halfwidth=0.04, min_samples=24, max_samples=72
-    ),
-}
-LIMITS = {
-    "constant": PlausibilityLimits(max_relative_halfwidth=0.05, tolerance=0.10),
-    "mixed": PlausibilityLimits(max_relative_halfwidth=0.15, tolerance=0.30),
-}
 
 
 def stage_profile(
@@ -55,7 +41,7 @@ def stage_profile(
     """
     if not run.fresh:
         kept = run.workspace.load(run.identity, Profile)
-        if kept is not None and kept.plan == plan.content_hash:
+        if kept is not None and _same(kept, run, plan):
             run.progress.say(f"profile of {kept.measured_at} reused ({len(kept.cells)} cells)")
             return kept
     state = _resumed(run, plan)
@@ -63,7 +49,7 @@ def stage_profile(
     for boot in range(1, BOOTS + 1):
         try:
             profile = _measure(run, plan, qualification, tokens, state, begun_s)
-        except (EngineDied, EngineApiError, LoadStoppedError) as error:
+        except (EngineDied, EngineApiError, LoadStoppedError, ClientProfileError) as error:
             live = run.session.measuring_if_up()
             if live is not None and live.engine.died() is None:
                 raise
@@ -87,11 +73,10 @@ def _measure(
     begun_s: float,
 ) -> Profile:
     live = run.session.measuring(plan)
-    kind = "mixed" if run.request.step_kind == "mixed" else "constant"
     requests, prompt_tok = step_time_requests(
         run.request, sample_prompts(run.request), live, run.progress
     )
-    reference_tok = prompt_tok + min(REFERENCE_OUTPUT_TOK, requests[0].max_tokens / 2)
+    profiler = profiler_of(run.request, live, requests, prompt_tok, run.clock, run.progress)
     fingerprint = run.target.fingerprint
     padded = padded_tokens(plan, fingerprint.engine, fingerprint.device, fingerprint.method)
     envelope = qualification.envelope
@@ -110,37 +95,27 @@ def _measure(
         return Profile(
             fingerprint=run.identity,
             plan=plan.content_hash,
-            method="in_engine",
-            step_kind=kind,
+            method=run.request.profile_method,
+            step_kind=profiler.sample_kind,
             prompt_tok=max(1, round(prompt_tok)),
-            context_tok=max(1, round(reference_tok)),
+            context_tok=max(1, round(profiler.reference_tok)),
             cells=state.records(problems),
             wall_time_s=run.clock.now_s() - begun_s,
             measured_at=run.clock.utc(),
         )
 
-    measurer = BatchProfiler(
-        live.api,
-        live.model.name,
-        requests,
-        prompt_tok,
-        reference_tok,
-        OPTIONS[kind],
-        run.clock,
-        run.progress,
-    )
     problems = run_profile(
-        measurer,
+        profiler.measurer,
         ProfilePlan(
             grid=tuple(sorted(grid)),
             lengths=lengths_at,
             refine=more_points,
-            reference_tok=reference_tok,
-            limits=LIMITS[kind],
+            reference_tok=profiler.reference_tok,
+            limits=profiler.limits,
             budget_s=run.request.profile_budget_s,
         ),
         state,
-        kind,
+        profiler.sample_kind,
         run.clock,
         run.progress,
         lambda _: _keep(run, profile),
@@ -155,12 +130,16 @@ def _keep(run: RunContext, profile: Callable[[dict[tuple[int, int], str]], Profi
 
 
 def _resumed(run: RunContext, plan: CapturePlan) -> ProfileState:
-    """Cells of an unfinished profile under the same plan."""
+    """Cells of an unfinished profile under the same plan, by the same method."""
     partial = None if run.fresh else run.workspace.load(run.identity, Profile, PARTIAL)
-    if partial is None or partial.plan != plan.content_hash:
+    if partial is None or not _same(partial, run, plan):
         return ProfileState()
     run.progress.say(f"going on from {len(partial.cells)} cells of an unfinished profile")
     return ProfileState.from_records(c for c in partial.cells if c.samples_s)
+
+
+def _same(kept: Profile, run: RunContext, plan: CapturePlan) -> bool:
+    return kept.plan == plan.content_hash and kept.method == run.request.profile_method
 
 
 def _sound(estimates: Estimates) -> Estimates:

@@ -9,6 +9,9 @@ from tabletune.core.context import at_context
 from tabletune.core.words import FloatArray
 from tabletune.records.base import Facts, Record
 
+#: How step times are measured: inside the engine, or by requests from outside (paper §5).
+ProfileMethod = Literal["in_engine", "client"]
+
 
 class Cell(Facts):
     """Step times of one (batch size, draft length) pair.
@@ -58,15 +61,15 @@ class Profile(Record):
 
     `step_kind` is ``constant`` where every step of a cell does the same work (model
     drafters) and ``mixed`` where it does not (n-gram and suffix drafters propose for some
-    requests only). Step times are stated at `context_tok` tokens of
-    context. `method` is ``in_engine`` or ``client`` (paper §5).
+    requests only). The client method's samples are means over many steps, and so
+    ``constant`` with any drafter. Step times are stated at `context_tok` tokens of context.
     """
 
     KIND: ClassVar[str] = "profile"
 
     fingerprint: str
     plan: str
-    method: Literal["in_engine", "client"]
+    method: ProfileMethod
     step_kind: Literal["constant", "mixed"]
     prompt_tok: int = Field(ge=1)
     context_tok: int = Field(ge=1)

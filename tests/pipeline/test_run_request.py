@@ -58,3 +58,12 @@ def test_lengths_always_hold_zero_and_the_maximum() -> None:
 )
 def test_step_kind_follows_the_drafter(method: str, kind: str) -> None:
     assert request(method=method).step_kind == kind
+
+
+def test_profile_method_of_a_kept_request_is_checked(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "request.json"
+    path.write_text(request(profile_method="client").to_json())
+    assert RunRequest.load(path).profile_method == "client"
+    path.write_text(path.read_text().replace('"client"', '"guess"'))
+    with pytest.raises(RequestError, match=r"--profile-method: expected in_engine or client"):
+        RunRequest.load(path)
