@@ -1,0 +1,238 @@
+"""Compares the two profiling methods on one engine: how long they take, how far they are off.
+
+    python -m bench.profile_methods --engine PYTHON --model FOLDER --method ngram \
+        --out bench/results/FILE.json [--batch-sizes 1,2,4,8,16] [--lengths 0,2,4] \
+        [--reference-samples 288] [-- ENGINE ARGS]
+
+One engine is booted, with the plugin. At each batch size the same cells are measured by
+    reference  the in-engine method with a fixed, large number of steps, one half before and
+               one half after the others, so that slow drift of the machine is in neither;
+    in_engine  the in-engine method as a run uses it: adaptive, until each cell is tight;
+    client     the paper's method: requests for 65 and for 1 output tokens, median of three;
+the last two in alternating order. All send the same prompts. A fourth column,
+client_by_engine_steps, takes the client's durations over the number of steps that the engine
+counted, instead of the mean number of steps of a request.
+"""
+
+import argparse
+import dataclasses
+import json
+import pathlib
+import shlex
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+from bench.profile_compare import CellKey, Measured, by_engine_steps, compare
+from tabletune.commands.console import TerminalProgress
+from tabletune.commands.options import numbers
+from tabletune.measure.clock import SystemClock
+from tabletune.measure.profile_client import LONG_TOK, REPEATS, ClientProfiler
+from tabletune.measure.profile_in_engine import BatchProfiler, CellSamples, ProfileOptions, StepKind
+from tabletune.pipeline.identify import Target, identify_target
+from tabletune.pipeline.plans import choose_plans
+from tabletune.pipeline.profilers import OPTIONS, REFERENCE_OUTPUT_TOK
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.requests import sample_prompts, step_time_requests
+from tabletune.pipeline.session import EngineSession, LiveEngine
+
+READING = (
+    "All methods send the same prompts on the same engine. The in-engine method keeps requests "
+    "running for up to {long} output tokens and counts steps as they happen under that text; "
+    "the client's requests end after {client} tokens, whatever the text. The reference is the "
+    "in-engine method with more steps, so it cannot show what is wrong with both. "
+    "relative_error is signed; median and largest are of its size."
+)
+
+
+class PageLog:
+    """The engine's metrics pages as the client read them."""
+
+    def __init__(self, live: LiveEngine) -> None:
+        self._api, self.address = live.api, live.api.address
+        self.pages: list[str] = []
+
+    def metrics_text(self) -> str:
+        page = self._api.metrics_text()
+        self.pages.append(page)
+        return page
+
+
+class Comparison:
+    """Measures the same cells by every method, and keeps samples and wall times."""
+
+    def __init__(self, request: RunRequest, live: LiveEngine, reference_samples: int) -> None:
+        clock, progress = SystemClock(), TerminalProgress()
+        self.progress = progress
+        requests, prompt_tok = step_time_requests(request, sample_prompts(request), live, progress)
+        self.longest_tok = max(r.max_tokens for r in requests)
+        kind: StepKind = "mixed" if request.step_kind == "mixed" else "constant"
+        self.kind: StepKind = kind
+        reference_tok = prompt_tok + min(REFERENCE_OUTPUT_TOK, requests[0].max_tokens / 2)
+
+        def in_engine(options: ProfileOptions) -> BatchProfiler:
+            return BatchProfiler(
+                live.api,
+                live.model.name,
+                requests,
+                prompt_tok,
+                reference_tok,
+                options,
+                clock,
+                progress,
+            )
+
+        self._log = PageLog(live)
+        self._client = ClientProfiler(
+            self._log, live.model.name, requests, prompt_tok, live.api.pin, clock=clock
+        )
+        self._in_engine = in_engine(OPTIONS[kind])
+        self._reference = [
+            in_engine(
+                dataclasses.replace(
+                    OPTIONS[kind], min_samples=most, max_samples=most, cell_budget_s=60.0
+                )
+            )
+            for most in (reference_samples // 2, reference_samples)
+        ]
+        self._client_tok, self._reference_tok = prompt_tok + LONG_TOK / 2, reference_tok
+        self.wall_time_s: dict[str, float] = defaultdict(float)
+        self.cells: dict[str, dict[CellKey, CellSamples]] = defaultdict(dict)
+
+    def measure(self, batch_size: int, lengths: tuple[int, ...], client_first: bool) -> None:
+        """All methods at one batch size."""
+        self._timed("reference", batch_size, lambda: self._half(0, batch_size, lengths))
+        jobs: list[Callable[[], None]] = [
+            lambda: self._timed(
+                "in_engine", batch_size, lambda: self._in_engine.measure(batch_size, lengths)
+            ),
+            lambda: self._timed("client", batch_size, lambda: self._by_client(batch_size, lengths)),
+        ]
+        for job in reversed(jobs) if client_first else jobs:
+            job()
+        self._timed("reference", batch_size, lambda: self._half(1, batch_size, lengths))
+
+    def _timed(
+        self, method: str, batch_size: int, measure: Callable[[], dict[int, CellSamples]]
+    ) -> None:
+        begun_s = time.monotonic()
+        for length, cell in measure().items():
+            self.cells[method][batch_size, length] = cell
+        took_s = time.monotonic() - begun_s
+        self.wall_time_s[method] += took_s
+        self.progress.say(f"batch size {batch_size}, {method}: {took_s:.1f} s")
+
+    def _half(
+        self, number: int, batch_size: int, lengths: tuple[int, ...]
+    ) -> dict[int, CellSamples]:
+        kept = {k: self.cells["reference"].get((batch_size, k), CellSamples()) for k in lengths}
+        return self._reference[number].measure(batch_size, lengths, kept)
+
+    def _by_client(self, batch_size: int, lengths: tuple[int, ...]) -> dict[int, CellSamples]:
+        self._log.pages.clear()
+        cells = self._client.measure(batch_size, lengths)
+        reads = 2 + 4 * REPEATS
+        for number, (length, cell) in enumerate(cells.items()):
+            pages = self._log.pages[number * reads : (number + 1) * reads]
+            self.cells["client_by_engine_steps"][batch_size, length] = by_engine_steps(
+                pages, cell, batch_size
+            )
+        return cells
+
+    def result(self) -> dict[str, Any]:
+        """Errors and wall times of every method so far, as plain values."""
+        reference = Measured(self.kind, self._reference_tok, self.cells["reference"])
+        measured = {
+            "in_engine": Measured(self.kind, self._reference_tok, self.cells["in_engine"]),
+            **{
+                name: Measured("constant", self._client_tok, self.cells[name])
+                for name in ("client", "client_by_engine_steps")
+            },
+        }
+        compared = {name: compare(method, reference) for name, method in measured.items()}
+        inside, outside = compared["in_engine"], compared["client"]
+        ratio = self.wall_time_s["in_engine"] / self.wall_time_s["client"]
+        return {
+            "wall_time_s": {name: round(s, 1) for name, s in self.wall_time_s.items()},
+            "in_engine_time_over_client_time": round(ratio, 3),
+            "target": {
+                "time_at_most_a_quarter": ratio <= 0.25,
+                "median_error_no_larger": inside["median_error"] <= outside["median_error"],
+                "largest_error_no_larger": inside["largest_error"] <= outside["largest_error"],
+            },
+            "methods": compared,
+        }
+
+
+def facts_of(target: Target, options: argparse.Namespace) -> dict[str, Any]:
+    """What was measured, on what, and how to do it again."""
+    fingerprint = target.fingerprint
+    command = [
+        *("python", "-m", "bench.profile_methods", "--engine", "PYTHON"),
+        *("--model", pathlib.Path(options.model).name, "--method", options.method),
+        *(("--drafter", pathlib.Path(options.drafter).name) if options.drafter else ()),
+        *("--speculative", options.speculative, "--batch-sizes", options.batch_sizes),
+        *("--lengths", options.lengths, "--reference-samples", str(options.reference_samples)),
+        *("--", *options.engine_args),
+    ]
+    return {
+        "what": "step times by the in-engine and by the client method against a long reference",
+        "command": shlex.join(command),
+        "measured_at": SystemClock().utc(),
+        "machine": fingerprint.device.model_dump(mode="json"),
+        "engine": fingerprint.engine.model_dump(mode="json"),
+        "model": fingerprint.model.model_dump(mode="json"),
+        "settings": dict(fingerprint.settings),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Compare the two profiling methods.")
+    parser.add_argument("--engine", type=pathlib.Path, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--drafter")
+    parser.add_argument("--method", default="ngram")
+    parser.add_argument("--speculative", default="{}")
+    parser.add_argument("--batch-sizes", default="1,2,4,8,16")
+    parser.add_argument("--lengths", default="0,2,4")
+    parser.add_argument("--reference-samples", type=int, default=288)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("engine_args", nargs="*")
+    options = parser.parse_args()
+    batch_sizes = numbers("--batch-sizes", options.batch_sizes)
+    lengths = numbers("--lengths", options.lengths)
+    request = RunRequest(
+        model=options.model,
+        method=options.method,
+        engine=str(options.engine),
+        drafter=options.drafter,
+        max_draft_length=max(lengths),
+        max_num_seqs=max(batch_sizes),
+        lengths=lengths,
+        engine_args=tuple(options.engine_args),
+        speculative_extra=json.loads(options.speculative),
+    )
+    target = identify_target(request, options.engine)
+    found = facts_of(target, options)
+    fingerprint = target.fingerprint
+    plan = choose_plans(request, fingerprint.device, fingerprint.engine, request.all_lengths)[0]
+    progress = TerminalProgress()
+    with (
+        tempfile.TemporaryDirectory() as logs,
+        EngineSession(
+            request, target.python, target.platform, pathlib.Path(logs), progress
+        ) as session,
+    ):
+        comparison = Comparison(request, session.measuring(plan), options.reference_samples)
+        found["reading"] = READING.format(long=comparison.longest_tok, client=LONG_TOK)
+        for number, batch_size in enumerate(batch_sizes):
+            comparison.measure(batch_size, lengths, client_first=bool(number % 2))
+            found |= comparison.result()
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in found.items() if k in ("wall_time_s", "target")}))
+
+
+if __name__ == "__main__":
+    main()
