@@ -20,6 +20,8 @@ ENGINE_ARGUMENTS = ("--dtype", "float32", "--max-model-len", "1024", "--enforce-
 MAX_NUM_SEQS = 16
 MAX_DRAFT_LENGTH = 4
 PROMPT_COUNT = 64
+#: Enough for the grid; batch sizes beyond it are measured only while this lasts.
+PROFILE_BUDGET_S = 90.0
 
 
 def demo(
@@ -56,5 +58,6 @@ def demo(
         max_num_seqs=MAX_NUM_SEQS,
         engine_args=ENGINE_ARGUMENTS,
         prompt_count=PROMPT_COUNT,
+        profile_budget_s=PROFILE_BUDGET_S,
     )
     run_request(request, out, None, root, None, RunSteps(fresh=fresh), as_json)

@@ -96,6 +96,7 @@ class QualifyOptions:
             sweep_block_steps=5,
             resume_steps=6,
             join_steps=16,
+            rechecks=1,
             recheck_steps=8,
             hang_s=hang_s,
             check_output=check_output,

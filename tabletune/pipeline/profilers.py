@@ -21,7 +21,7 @@ REFERENCE_OUTPUT_TOK = 256
 OPTIONS = {
     "constant": ProfileOptions(step_kind="constant", relative_halfwidth=0.02),
     "mixed": ProfileOptions(
-        step_kind="mixed", relative_halfwidth=0.04, min_samples=24, max_samples=72
+        step_kind="mixed", relative_halfwidth=0.06, min_samples=24, max_samples=48
     ),
 }
 LIMITS = {
