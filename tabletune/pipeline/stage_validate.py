@@ -39,7 +39,7 @@ class Effort:
 
 #: A CPU engine's steps take 50 to 200 ms, so it gets less work in each window.
 EFFORT = {
-    "cpu": Effort(4, 3, 2, 2, 48, WindowOptions(requests_per_slot=0.75, min_tok=96)),
+    "cpu": Effort(4, 3, 2, 2, 48, WindowOptions(requests_per_slot=0.6, min_tok=72)),
     "cuda": Effort(6, 18, 4, 4, 256, WindowOptions()),
 }
 
