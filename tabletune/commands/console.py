@@ -76,7 +76,7 @@ class TerminalProgress:
         self.console.print(f"  {text}", soft_wrap=True, markup=False)
 
     def _plain(self, done: float, now: float) -> str:
-        if not self._total or done <= 0:
+        if not self._total or done <= 0 or done > self._total:  # more work than foreseen
             return f"{now - self._begun_s:.0f} s, "
         left_s = (now - self._begun_s) * max(self._total - done, 0) / done
         return f"{100 * done / self._total:.0f} %, about {left_s:.0f} s left, "
