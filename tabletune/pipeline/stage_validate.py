@@ -19,7 +19,7 @@ from tabletune.measure.validate import (
 from tabletune.measure.windows import PolicyRun, WindowOptions
 from tabletune.pipeline.requests import natural_requests, sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
-from tabletune.pipeline.session import LiveEngine
+from tabletune.pipeline.session import ENGINE_TROUBLE, LiveEngine
 from tabletune.records.plan import CapturePlan
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
@@ -92,10 +92,11 @@ def stage_validate(
             outcome = _side_by_side(run, setup, bench, subject, version)
         else:
             outcome = _one_after_the_other(run, setup, bench, subject, version)
-    except Exception:
+    except ENGINE_TROUBLE as error:
         live_now = run.session.measuring_if_up()
-        if live_now is not None:
-            live_now.check("validating")
+        death = None if live_now is None else live_now.death("validating", run.clock)
+        if death is not None:
+            raise death from error
         raise
     verdict = conclude(setup, bench, outcome)
     run.workspace.save(run.identity, verdict, f"verdict-{version.content_hash[:16]}")
@@ -108,6 +109,7 @@ def _side_by_side(
     outcome = measure_on_plugin_engine(setup, bench, subject)
     with run.session.stock_and_plain(version) as (stock, plain):
         runs = [candidate_run(setup, subject, CANDIDATE_BY_METRICS), _stock(stock), _plain(plain)]
+        run.progress.start("validate beside the stock engine and the one without speculation")
         measure_elsewhere(setup, bench, runs, outcome)
     return outcome
 
