@@ -1,7 +1,7 @@
 """The command line: `tabletune`, also installed as `dsd-tuner`."""
 
 import sys
-from typing import Annotated
+from typing import Annotated, cast
 
 import typer
 from click import ClickException
@@ -10,6 +10,13 @@ from rich.console import Console
 
 from tabletune import __version__
 from tabletune.commands import demo, doctor, engines, tables, tune
+from tabletune.commands.endings import (
+    Terminated,
+    discard_output,
+    ending_signals,
+    print_error,
+    write_any_text,
+)
 from tabletune.commands.exit_codes import ExitCode
 from tabletune.core.capture import GraphSettingsError, UnsupportedEngineError
 from tabletune.core.errors import CoreError
@@ -105,24 +112,47 @@ def _options(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run a command; explained errors end with their message and exit status."""
-    console = Console(stderr=True, highlight=False)
+    """Run a command; explained errors end with their message and exit status.
+
+    With --json an error is also the one JSON object on standard output.
+    """
+    as_json = "--json" in (sys.argv[1:] if arguments is None else arguments)
+    write_any_text()
     try:
-        code = app(arguments, standalone_mode=False)
-    except USAGE_ERRORS as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except (KeyboardInterrupt, typer.Abort):
-        console.print("interrupted: engines are stopped, what was measured is kept")
-        sys.exit(ExitCode.INTERRUPTED)
-    except Exception as error:
-        for kinds, status in EXPLAINED:
-            if isinstance(error, kinds):
-                console.print("[bold red]error:[/] ", end="")
-                console.print(str(error), markup=False, soft_wrap=True)
-                sys.exit(status)
-        raise
+        with ending_signals():
+            code = app(arguments, standalone_mode=False)
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever read the result has seen enough
+        discard_output()
+        sys.exit(ExitCode.READER_GONE)
+    except BaseException as error:
+        status = _tell(error)
+        if as_json and status is not None:
+            print_error(error, status)
+        elif as_json and isinstance(error, Exception):
+            print_error(error, ExitCode.UNEXPECTED)
+        if status is None:
+            raise
+        sys.exit(status)
     sys.exit(code or ExitCode.OK)
+
+
+def _tell(error: BaseException) -> int | None:
+    """Say what ended a command on standard error; its exit status, None for the unexpected."""
+    console = Console(stderr=True, highlight=False)
+    if isinstance(error, USAGE_ERRORS):
+        shown = cast(ClickException, error)  # typer's own copy has the same methods
+        shown.show()
+        return shown.exit_code
+    if isinstance(error, KeyboardInterrupt | typer.Abort | Terminated):
+        console.print("interrupted: engines are stopped, what was measured is kept")
+        return error.exit_status if isinstance(error, Terminated) else ExitCode.INTERRUPTED
+    for kinds, status in EXPLAINED:
+        if isinstance(error, kinds):
+            console.print("[bold red]error:[/] ", end="")
+            console.print(str(error), markup=False, soft_wrap=True)
+            return status
+    return None
 
 
 if __name__ == "__main__":

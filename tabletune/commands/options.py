@@ -49,6 +49,10 @@ def numbers(option: str, text: str) -> tuple[int, ...]:
         raise RequestError(option, "numbers such as 0,1,3", text, "separate them by ,") from error
 
 
+def _refuse(token: str) -> None:
+    raise ValueError(f"{token} is not a JSON number")
+
+
 def json_object(option: str, text: str) -> dict[str, Any]:
     """A JSON object.
 
@@ -56,8 +60,8 @@ def json_object(option: str, text: str) -> dict[str, Any]:
         RequestError: not one.
     """
     try:
-        value = json.loads(text) if text else {}
-    except ValueError as error:
+        value = json.loads(text, parse_constant=_refuse) if text else {}
+    except (ValueError, RecursionError) as error:
         raise RequestError(option, "a JSON object", text, str(error)) from error
     if not isinstance(value, dict):
         raise RequestError(option, "a JSON object", text, 'write it as {"name": value}')

@@ -1,7 +1,8 @@
 """run, profile, build and validate: the measuring commands."""
 
+import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -47,16 +48,25 @@ EngineArg = Annotated[
     list[str] | None,
     typer.Option("--engine-arg", help="Passed to vLLM as it is; repeat it: --engine-arg=--dtype …"),
 ]
+#: Options without which there is no new request, and what they may hold.
+NAMING_EXAMPLES = {
+    "model": "a folder or a hub id",
+    "method": "eagle3 or ngram",
+    "engine": "a name from `tabletune engine list`",
+}
+NAMING = frozenset(NAMING_EXAMPLES)
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is still valid.")]
 
 
 def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
     """A command with all options of a run that takes the steps of `base`.
 
-    Without --model, --method and --engine it repeats what was last asked for in this folder.
+    Without --model, --method or --engine it repeats what was last asked for in this folder,
+    with the options that are given in place of the former ones.
     """
 
     def command(
+        context: typer.Context,
         model: Model = None,
         method: Method = None,
         drafter: Drafter = None,
@@ -111,29 +121,27 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
             fresh=fresh,
             revalidate=base.revalidate or revalidate,
         )
-        if model is None and method is None and engine is None:
-            run_request(_last_request(out), out, store, root, by, steps, as_json)
-            return
-        request = RunRequest(
-            model=_needed("--model", model, "a folder or a hub id"),
-            method=_needed("--method", method, "such as eagle3 or ngram"),
-            engine=_needed("--engine", engine, "a name from `tabletune engine list`"),
-            drafter=drafter,
-            max_draft_length=max_draft_length,
-            max_num_seqs=max_num_seqs,
-            lengths=numbers("--lengths", lengths),
-            max_tpot_ms=max_tpot_ms,
-            engine_args=tuple(engine_arg or ()),
-            speculative_extra=json_object("--speculative", speculative),
-            prompts=None if prompts is None else str(prompts),
-            prompt_count=prompt_count,
-            context_tok=context_tok,
-            profile_method=profile_method,
-            concurrencies=numbers("--concurrency", concurrency),
-            channel=channel,
-            allow_unknown_version=allow_unknown_version,
-            margins=Margins(best_fixed=margin, incumbent=margin),
-        )
+        options: dict[str, tuple[str, Any]] = {
+            "model": ("model", _anchored(model)),
+            "method": ("method", method),
+            "engine": ("engine", _anchored(engine) if engine and os.sep in engine else engine),
+            "drafter": ("drafter", _anchored(drafter)),
+            "max_draft_length": ("max_draft_length", max_draft_length),
+            "max_num_seqs": ("max_num_seqs", max_num_seqs),
+            "lengths": ("lengths", numbers("--lengths", lengths)),
+            "max_tpot_ms": ("max_tpot_ms", max_tpot_ms),
+            "engine_arg": ("engine_args", tuple(engine_arg or ())),
+            "speculative": ("speculative_extra", json_object("--speculative", speculative)),
+            "prompts": ("prompts", None if prompts is None else str(prompts.absolute())),
+            "prompt_count": ("prompt_count", prompt_count),
+            "context_tok": ("context_tok", context_tok),
+            "profile_method": ("profile_method", profile_method),
+            "concurrency": ("concurrencies", numbers("--concurrency", concurrency)),
+            "channel": ("channel", channel),
+            "allow_unknown_version": ("allow_unknown_version", allow_unknown_version),
+            "margin": ("margins", _margins(margin)),
+        }
+        request = _request(options, _given(context), out)
         run_request(request, out, store, root, by, steps, as_json)
 
     command.__doc__ = summary
@@ -153,18 +161,41 @@ validate = tuning_command(
 )
 
 
-def _needed(option: str, value: str | None, advice: str) -> str:
-    if not value:
-        raise RequestError(option, "a value", value, advice)
-    return value
+def _margins(margin: float) -> Margins:
+    if not 0 <= margin < 1:
+        advice = "0.03 lets a table be 3 % slower"
+        raise RequestError("--margin", "a share from 0 up to 1", margin, advice)
+    return Margins(best_fixed=margin, incumbent=margin)
 
 
-def _last_request(out: pathlib.Path) -> RunRequest:
+def _anchored(name: str | None) -> str | None:
+    """A path that exists, made absolute, so that the request holds in every working folder."""
+    path = pathlib.Path(name or "").expanduser()
+    return str(path.absolute()) if name and path.exists() else name
+
+
+def _given(context: typer.Context) -> set[str]:
+    """The options that stand on the command line."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    return {name for name, source in sources.items() if source and source.name == "COMMANDLINE"}
+
+
+def _request(
+    options: Mapping[str, tuple[str, Any]], given: set[str], out: pathlib.Path
+) -> RunRequest:
+    """A new request where model, method and engine are given; else the folder's last one,
+    changed where an option is given."""
+    if given >= NAMING:
+        return RunRequest(**dict(options.values()))
     path = out / "request.json"
-    if not path.is_file():
+    if path.is_file():
+        changed = dict(option for name, option in options.items() if name in given)
+        return replace(RunRequest.load(path), **changed)
+    if not given & NAMING:
         advice = "start with `tabletune run --model … --method … --engine …`"
         raise RequestError("--out", "the folder of an earlier run", str(out), advice)
-    return RunRequest.load(path)
+    missing = min(NAMING - given)
+    raise RequestError(f"--{missing}", "a value", None, f"such as {NAMING_EXAMPLES[missing]}")
 
 
 def run_request(

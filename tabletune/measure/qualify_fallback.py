@@ -66,6 +66,10 @@ class NothingQualified(RuntimeError):
         return record.model_copy(update={"envelope": Envelope(allowed={})})
 
 
+class NothingBooted(NothingQualified, EngineError):
+    """No plan that was tried gave an engine that serves."""
+
+
 def describe_plan(plan: CapturePlan) -> str:
     """One line: graph mode, lengths, how many capture sizes."""
     lengths = ", ".join(map(str, plan.lengths))
@@ -93,7 +97,8 @@ def qualify_with_fallback(
         qualify_plan: runs qualify() on it.
 
     Raises:
-        NothingQualified: no plan passed; the message lists each attempt.
+        NothingQualified: no plan passed; the message lists each attempt. NothingBooted: none
+            even started.
     """
     attempts, kept = list[Attempt](), list[tuple[CapturePlan, QualificationResult]]()
     last: tuple[CapturePlan, QualificationResult] | None = None
@@ -117,6 +122,8 @@ def qualify_with_fallback(
             break
     if not kept:
         made = tuple(attempts)
+        if last is None and made:
+            raise NothingBooted(made, None)
         raise NothingQualified(made, QualifiedPlan(*last, made) if last else None)
     plan, result = kept[fastest([result for _, result in kept])]
     return QualifiedPlan(plan, result, tuple(attempts))

@@ -8,18 +8,6 @@ from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion
 from tabletune.records.text import MAXIMUM, SETTING, serve_arguments
 
-#: Arguments that TableTune sets itself; a user's own would contradict the run.
-RESERVED = (
-    "--model",
-    "--port",
-    "--host",
-    "--max-num-seqs",
-    "--speculative-config",
-    "--compilation-config",
-    "-sc",
-    "-cc",
-)
-
 
 def naming_table(plan: CapturePlan) -> list[list[int]]:
     """A boot table that names every length of the plan, so that each gets its graphs.

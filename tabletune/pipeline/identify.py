@@ -10,8 +10,9 @@ from tabletune.measure.artifact import Artifact, identify
 from tabletune.measure.compat import Refusal, check_support, default_runner
 from tabletune.measure.drafter import check_drafter
 from tabletune.measure.probe import probe_engine
-from tabletune.pipeline.engine_config import RESERVED
-from tabletune.pipeline.request import RequestError, RunRequest
+from tabletune.measure.prompts import load_prompts
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.request_checks import RequestError, flag_of
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint
 
 #: Engine arguments that do not change step time.
@@ -57,10 +58,12 @@ def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
     """Probe the engine environment, identify the models, and check what is known to fail.
 
     Raises:
-        RequestError, ProbeError, ArtifactError: something is not there or does not fit.
+        RequestError, PromptFileError, ProbeError, ArtifactError: something is not there or
+            does not fit.
         Unsupported: the matrix of versions, runners and methods refuses it.
     """
-    _check_arguments(request)
+    if request.prompts:  # read again later; what is wrong with it shows before any engine boots
+        load_prompts(pathlib.Path(request.prompts))
     facts = probe_engine(python)
     device, engine, uuids = _device(facts), _engine(facts, request), _uuids(facts)
     dummy = _option(request.engine_args, "--load-format") == "dummy"
@@ -74,7 +77,7 @@ def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
         platform="cpu" if device.platform == "cpu" else "cuda",
         draft_lengths=request.all_lengths,
         max_draft_length=request.max_draft_length,
-        data_parallel_size=int(_option(request.engine_args, "--data-parallel-size") or 1),
+        data_parallel_size=_data_parallel_size(request.engine_args),
         needs_plugin=request.profile_method == "in_engine",
         allow_unknown_version=request.allow_unknown_version,
     )
@@ -92,21 +95,23 @@ def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
     return Target(python, fingerprint, uuids)
 
 
-def _check_arguments(request: RunRequest) -> None:
-    for argument in request.engine_args:
-        name = argument.split("=", 1)[0]
-        if name in RESERVED:
-            advice = "use tabletune's own option for it"
-            raise RequestError("--engine-arg", "no argument that tabletune sets", name, advice)
+def _data_parallel_size(arguments: tuple[str, ...]) -> int:
+    value = _option(arguments, "--data-parallel-size") or _option(arguments, "-dp") or "1"
+    if not value.isdecimal():
+        expected = "a whole number for the data parallel size"
+        raise RequestError("--engine-arg", expected, value, "correct it or leave it out")
+    return int(value)
 
 
 def _option(arguments: tuple[str, ...], name: str) -> str | None:
-    """The value of ``--name VALUE`` or ``--name=VALUE``."""
+    """The value of ``--name VALUE`` or ``--name=VALUE``, dashes or underscores."""
     for index, argument in enumerate(arguments):
-        if argument == name and index + 1 < len(arguments):
-            return arguments[index + 1]
-        if argument.startswith(f"{name}="):
-            return argument.split("=", 1)[1]
+        if flag_of(argument) == name:
+            _, given, value = argument.partition("=")
+            if given:
+                return value
+            if index + 1 < len(arguments):
+                return arguments[index + 1]
     return None
 
 
@@ -149,20 +154,16 @@ def _uuids(facts: dict[str, Any]) -> tuple[str, ...]:
     return tuple(str(gpu["uuid"]) for gpu in facts["gpus"])
 
 
-def _settings(request: RunRequest, model: Artifact) -> dict[str, str]:
-    """What changes step time or acceptance, as text."""
+def request_settings(request: RunRequest) -> dict[str, str]:
+    """The part of a fingerprint's settings that the request alone decides, as text."""
     settings = {
         "max_num_seqs": str(request.max_num_seqs),
         "max_draft_length": str(request.max_draft_length),
         "draft_lengths": ",".join(map(str, request.all_lengths)),
-        "model_dtype": model.dtype or "",
         "context_tok": str(request.context_tok),
     }
     for key, value in sorted(request.speculative_extra.items()):
         settings[f"speculative {key}"] = str(value)
-    if request.prompts:
-        digest = hashlib.sha256(pathlib.Path(request.prompts).read_bytes()).hexdigest()
-        settings["prompts"] = digest[:16]
     arguments = list(request.engine_args)
     while arguments:
         name, _, value = arguments.pop(0).partition("=")
@@ -170,6 +171,15 @@ def _settings(request: RunRequest, model: Artifact) -> dict[str, str]:
             value = arguments.pop(0)
         if name not in IRRELEVANT:
             settings[f"engine {name}"] = value or "on"
+    return settings
+
+
+def _settings(request: RunRequest, model: Artifact) -> dict[str, str]:
+    """What changes step time or acceptance, as text."""
+    settings = request_settings(request) | {"model_dtype": model.dtype or ""}
+    if request.prompts:
+        digest = hashlib.sha256(pathlib.Path(request.prompts).read_bytes()).hexdigest()
+        settings["prompts"] = digest[:16]
     for name in ("VLLM_CPU_OMP_THREADS_BIND", "VLLM_ATTENTION_BACKEND", "VLLM_USE_V2_MODEL_RUNNER"):
         if name in os.environ:
             settings[f"environment {name}"] = os.environ[name]

@@ -1,6 +1,7 @@
 """What needs no engine: building the table again from a folder's measurements."""
 
 from tabletune.pipeline.build import Build, Evidence, build_version
+from tabletune.pipeline.identify import request_settings
 from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
@@ -12,11 +13,12 @@ from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 
 
-def load_evidence(workspace: Workspace) -> Evidence:
-    """The newest complete set of measurements in the folder.
+def load_evidence(workspace: Workspace, request: RunRequest) -> Evidence:
+    """The newest complete set of measurements in the folder that `request` asked for.
 
     Raises:
-        WorkspaceError: no fingerprint has all of them, or a record cannot be read.
+        WorkspaceError: no fingerprint of this request has all of them, or a record cannot be
+            read.
     """
     folder = workspace.root / "records"
     identities = sorted(
@@ -35,20 +37,38 @@ def load_evidence(workspace: Workspace) -> Evidence:
                 Qualification() as qualification,
                 Profile() as profile,
                 AcceptancePrior() as prior,
-            ]:
+            ] if _asked_for(request, fingerprint):
                 return Evidence(fingerprint, plan, qualification, profile, prior)
             case _:
                 continue
     raise WorkspaceError(
-        folder, "no complete set of measurements is there", "run `tabletune run` in this folder"
+        folder,
+        "no complete set of measurements of what was last asked for in this folder",
+        f"finish it with: tabletune profile --out {workspace.root}",
+    )
+
+
+def _asked_for(request: RunRequest, fingerprint: Fingerprint) -> bool:
+    """Whether the measurements are of this deployment: another one has another table."""
+    drafter = "" if fingerprint.drafter is None else fingerprint.drafter.label
+    asked = request_settings(request)
+    return (
+        fingerprint.model.label == request.model
+        and drafter == (request.drafter or "")
+        and fingerprint.method == request.method
+        and asked.items() <= fingerprint.settings.items()
     )
 
 
 def rebuild(workspace: Workspace) -> Build:
     """Build the table from what the folder holds."""
-    evidence = load_evidence(workspace)
+    if not workspace.request_path.is_file():
+        advice = "name the folder of an earlier run with --out"
+        raise WorkspaceError(workspace.root, "no run was started in this folder", advice)
+    request = RunRequest.load(workspace.request_path)
+    evidence = load_evidence(workspace, request)
     fingerprint = evidence.fingerprint
     padded = padded_tokens(
         evidence.plan, fingerprint.engine, fingerprint.device, fingerprint.method
     )
-    return build_version(RunRequest.load(workspace.request_path), evidence, padded)
+    return build_version(request, evidence, padded)

@@ -6,12 +6,25 @@ from tabletune.pipeline.build import Build, Evidence
 from tabletune.pipeline.engine_config import stock_arguments
 from tabletune.pipeline.plans import padded_tokens, padding_grid
 from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.workspace import WorkspaceError
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.text import shell_line
 from tabletune.records.verdict import Verdict
 from tabletune.report.report_input import ReportFiles, ReportInput
 from tabletune.report.write import write_report
+
+
+class ReportError(WorkspaceError):
+    """The report cannot be written; nothing else depends on it."""
+
+    def __init__(self, folder: pathlib.Path, error: OSError) -> None:
+        super().__init__(
+            folder,
+            f"the report cannot be written ({error.strerror})",
+            "everything else of this run is done and kept, a promotion too (see `tabletune "
+            "show`); free space and run again, which measures nothing anew",
+        )
 
 
 def serve_command(
@@ -38,7 +51,11 @@ def report_run(
     generated_at: str,
     folder: pathlib.Path,
 ) -> ReportFiles:
-    """Write the HTML report and its plots into `folder`."""
+    """Write the HTML report and its plots into `folder`.
+
+    Raises:
+        ReportError: it cannot be written.
+    """
     fingerprint = evidence.fingerprint
     padded = padded_tokens(
         evidence.plan, fingerprint.engine, fingerprint.device, fingerprint.method
@@ -60,7 +77,10 @@ def report_run(
         engine_args=command,
         remarks=_remarks(request),
     )
-    return write_report(report, folder)
+    try:
+        return write_report(report, folder)
+    except OSError as error:
+        raise ReportError(folder, error) from error
 
 
 def _remarks(request: RunRequest) -> tuple[str, ...]:

@@ -3,9 +3,21 @@
 import json
 import pathlib
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, get_args
+from typing import Any, get_args, get_type_hints
 
-from tabletune.records.base import parse_strict_json
+from pydantic import TypeAdapter, ValidationError
+
+from tabletune.pipeline.request_checks import (
+    RequestError,
+    check_channel_name,
+    check_concurrencies,
+    check_engine_args,
+    check_limits,
+    check_positive,
+    check_room,
+    check_speculative,
+)
+from tabletune.records.base import RecordError, parse_strict_json
 from tabletune.records.step_profile import ProfileMethod
 from tabletune.records.verdict import Margins
 
@@ -13,18 +25,6 @@ from tabletune.records.verdict import Margins
 MIXED_METHODS = frozenset({"ngram", "ngram_gpu", "suffix"})
 #: Drafters that need weights of their own.
 METHODS_WITH_DRAFTER = frozenset({"eagle", "eagle3", "draft_model", "dflash"})
-
-
-class RequestError(ValueError):
-    """A run was asked for with options that do not fit together.
-
-    Attributes:
-        option: the option's name as on the command line.
-    """
-
-    def __init__(self, option: str, expected: str, found: object, advice: str) -> None:
-        self.option = option
-        super().__init__(f"{option}: expected {expected}, found {found!r}; {advice}")
 
 
 @dataclass(frozen=True)
@@ -67,16 +67,18 @@ class RunRequest:
     margins: Margins = field(default_factory=Margins)
 
     def __post_init__(self) -> None:
-        if self.max_draft_length < 1:
-            found = self.max_draft_length
-            raise RequestError("--max-draft-length", "1 or more", found, "4 is a good start")
-        if self.max_num_seqs < 1:
-            raise RequestError("--max-num-seqs", "1 or more", self.max_num_seqs, "see vllm's docs")
-        bad = [k for k in self.lengths if not 0 <= k <= self.max_draft_length]
-        if bad:
-            advice = "raise --max-draft-length or drop them"
-            expected = f"lengths within 0 … {self.max_draft_length}"
-            raise RequestError("--lengths", expected, bad, advice)
+        for option, name in (("--model", self.model), ("--engine", self.engine)):
+            if not name:
+                raise RequestError(option, "a name", name, "give a folder or a name")
+        check_limits(self.max_draft_length, self.max_num_seqs, self.lengths)
+        check_room(self.all_lengths, self.max_num_seqs)
+        check_concurrencies(self.concurrencies, self.max_num_seqs)
+        check_positive("--max-tpot-ms", self.max_tpot_ms)
+        check_positive("--prompt-count", self.prompt_count)
+        check_positive("--context-tok", self.context_tok)
+        check_engine_args(self.engine_args)
+        check_speculative(self.speculative_extra)
+        check_channel_name(self.channel)
         if self.profile_method not in get_args(ProfileMethod):
             expected = " or ".join(get_args(ProfileMethod))
             found, advice = self.profile_method, "in_engine is quicker and more exact"
@@ -114,10 +116,23 @@ class RunRequest:
             RecordError: not such a file.
             FileNotFoundError: no run was started in this folder.
         """
-        values: dict[str, Any] = parse_strict_json(path.read_bytes(), "run request")
-        known = {f.name for f in fields(cls)}
-        values = {name: value for name, value in values.items() if name in known}
-        for name in ("lengths", "engine_args", "concurrencies"):
-            values[name] = tuple(values.get(name, ()))
-        values["margins"] = Margins(**values.get("margins", {}))
-        return cls(**values)
+        advice = f"delete {path} and start with --model, --method and --engine"
+        try:
+            values: Any = parse_strict_json(path.read_bytes(), "run request")
+        except RecordError as error:
+            raise RecordError(error.kind, error.reason, advice) from error
+        if not isinstance(values, dict):
+            found = f"it is a JSON {type(values).__name__}, not an object"
+            raise RecordError("run request", found, advice)
+        types = get_type_hints(cls) | {"profile_method": str}  # its values: __post_init__
+        known = {f.name: types[f.name] for f in fields(cls) if f.name in values}
+        try:
+            read: dict[str, Any] = {
+                name: TypeAdapter(kind).validate_json(json.dumps(values[name]), strict=True)
+                for name, kind in known.items()
+            }
+            return cls(**read)
+        except (ValidationError, TypeError) as error:
+            raise RecordError(
+                "run request", f"a value is missing or wrong ({error})", advice
+            ) from error

@@ -80,10 +80,14 @@ def run(
     Raises:
         EngineError, NothingQualified, AcceptanceError, NoTableError, StoreError,
         WorkspaceError: see there. What was measured until then is kept.
+        ReportError: all else is done, only the report could not be written.
     """
     steps = steps or RunSteps()
     workspace.write(workspace.request_path, request.to_json().encode())
     workspace.save(target.fingerprint.identity, target.fingerprint)
+    if steps.validate:  # a store that cannot be used shows now, not after the measurements
+        store.read_pointer(request.channel)
+        store.put(target.fingerprint)
     with EngineSession(
         request, target.python, target.platform, workspace.logs, progress
     ) as session:
@@ -110,9 +114,7 @@ def run(
                 "a passing verdict",
                 expected_version=incumbent_pointer.table_version if incumbent_pointer else "",
             )
-    command = serve_command(
-        request, build.version, target.fingerprint, workspace.store_root.as_uri()
-    )
+    command = serve_command(request, build.version, target.fingerprint, store.url)
     progress.start("report")
     files = report_run(
         request,

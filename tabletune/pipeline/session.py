@@ -3,16 +3,23 @@
 import contextlib
 import os
 import pathlib
+import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from tabletune.measure.api import EngineAddress, EngineApi, ServedModel
-from tabletune.measure.engine_errors import EngineError
+from tabletune.measure.acceptance import AcceptanceError
+from tabletune.measure.api import EngineAddress, EngineApi, EngineApiError, ServedModel
+from tabletune.measure.clock import Clock, SystemClock
+from tabletune.measure.engine_errors import EngineDied, EngineError
 from tabletune.measure.launch import EngineLaunch, PluginMode
+from tabletune.measure.metrics import MetricsError
+from tabletune.measure.profile_client import ClientProfileError
+from tabletune.measure.profile_in_engine import LoadStoppedError
 from tabletune.measure.progress import Progress, Silent
 from tabletune.measure.runner import BootProgress, RunningEngine, start_engine
+from tabletune.measure.windows import LengthNotFollowedError, LoadEndedError
 from tabletune.pipeline.engine_config import (
     measuring_arguments,
     plain_arguments,
@@ -24,6 +31,18 @@ from tabletune.records.table import TableVersion
 
 #: KV cache of a CPU engine in GiB, unless VLLM_CPU_KVCACHE_SPACE says otherwise.
 CPU_KV_CACHE_GIB = "2"
+#: How long a dying engine may take to be noticed as dead after a call failed.
+DEATH_NOTICE_S = 5.0
+#: What an engine that dies shows as, to whoever measures it at that moment.
+ENGINE_TROUBLE = (
+    EngineApiError,
+    AcceptanceError,
+    LoadStoppedError,
+    ClientProfileError,
+    LoadEndedError,
+    LengthNotFollowedError,
+    MetricsError,
+)
 
 
 @dataclass
@@ -34,9 +53,21 @@ class LiveEngine:
     api: EngineApi
     model: ServedModel
 
-    def check(self, while_doing: str) -> None:
-        """Raise EngineDied, with the log's end, if the engine is gone."""
-        self.engine.check(while_doing)
+    def death(self, while_doing: str, clock: Clock) -> EngineDied | None:
+        """How the engine died, or None if it lives on.
+
+        To be asked after a call or a load failed. An engine's last answers come some moments
+        before its processes are gone, so this waits up to `DEATH_NOTICE_S`.
+        """
+        deadline_s = clock.now_s() + DEATH_NOTICE_S
+        while True:
+            try:
+                self.engine.check(while_doing)
+            except EngineDied as death:
+                return death
+            if clock.now_s() > deadline_s:
+                return None
+            clock.sleep_s(0.1)
 
 
 class EngineSession:
@@ -58,12 +89,15 @@ class EngineSession:
         logs: pathlib.Path,
         progress: Progress,
         boot_deadline_s: float = 1200.0,
+        clock: Clock | None = None,
     ) -> None:
+        self._clock = clock or SystemClock()
         self._request, self._python, self._platform = request, python, platform
         self._logs, self._progress, self._deadline_s = logs, progress, boot_deadline_s
         self._stack = contextlib.ExitStack()
         self._measuring: tuple[CapturePlan, LiveEngine] | None = None
         self._boots = 0
+        self._cancelled = threading.Event()
         self.boot_times_s: dict[str, float] = {}
 
     def __enter__(self) -> "EngineSession":
@@ -117,40 +151,51 @@ class EngineSession:
                 pool.submit(self._boot, name, arguments, PluginMode.OFF, Silent())
                 for name, arguments in jobs
             ]
-            failures = [f.exception() for f in futures if f.exception() is not None]
-        for failure in failures:
-            if failure is not None:
-                raise failure
-        stock, plain = (future.result() for future in futures)
-        try:
+            try:
+                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                for future in done:
+                    future.result()
+            except BaseException:  # also Ctrl-C: leaving the pool waits for both boots
+                self._cancelled.set()
+                raise
+        with self._serving(*(future.result() for future in futures)) as (stock, plain):
             yield stock, plain
-        finally:
-            self._stop(stock)
-            self._stop(plain)
 
     @contextlib.contextmanager
     def stock(self, version: TableVersion) -> Iterator[LiveEngine]:
         """A stock engine with the table, on its own."""
-        live = self._boot(
-            "stock", stock_arguments(self._request, version), PluginMode.OFF, self._progress
-        )
-        try:
+        arguments = stock_arguments(self._request, version)
+        booted = self._boot("stock", arguments, PluginMode.OFF, self._progress)
+        with self._serving(booted) as (live,):
             yield live
-        finally:
-            self._stop(live)
 
     @contextlib.contextmanager
     def plain(self) -> Iterator[LiveEngine]:
         """An engine without speculation, on its own."""
-        live = self._boot("plain", plain_arguments(self._request), PluginMode.OFF, self._progress)
-        try:
+        arguments = plain_arguments(self._request)
+        booted = self._boot("plain", arguments, PluginMode.OFF, self._progress)
+        with self._serving(booted) as (live,):
             yield live
-        finally:
-            self._stop(live)
 
-    def _stop(self, live: LiveEngine) -> None:
-        live.api.close()
-        live.engine.stop()
+    @contextlib.contextmanager
+    def _serving(self, *engines: LiveEngine) -> Iterator[tuple[LiveEngine, ...]]:
+        """Stops them in the end; before that, tells whether one died by itself.
+
+        Raises:
+            EngineDied: in place of the trouble that a dead engine caused.
+        """
+        try:
+            yield engines
+        except ENGINE_TROUBLE as error:
+            deaths = [live.death("validating", self._clock) for live in engines]
+            for death in deaths:
+                if death is not None:
+                    raise death from error
+            raise
+        finally:
+            for live in engines:
+                live.api.close()
+                live.engine.stop()
 
     def _boot(
         self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
@@ -169,6 +214,8 @@ class EngineSession:
         progress.start(f"boot the {name} engine")
 
         def show(boot: BootProgress) -> None:
+            if self._cancelled.is_set():
+                raise BootCancelled(f"the boot of the {name} engine was given up")
             progress.advance(boot.waited_s, f"{boot.phase} (log: {log.name})")
 
         engine = start_engine(launch, self._deadline_s, show)
@@ -194,6 +241,10 @@ class EngineSession:
         if self._platform != "cpu" or "VLLM_CPU_KVCACHE_SPACE" in os.environ:
             return {}
         return {"VLLM_CPU_KVCACHE_SPACE": CPU_KV_CACHE_GIB}
+
+
+class BootCancelled(EngineError):
+    """Another engine failed, or the run was interrupted, while this one booted."""
 
 
 class PluginInactive(EngineError):

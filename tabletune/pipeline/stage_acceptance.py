@@ -3,6 +3,7 @@
 from tabletune.measure.acceptance import measure_acceptance
 from tabletune.pipeline.requests import natural_renderer, sample_prompts
 from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.session import ENGINE_TROUBLE
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.plan import CapturePlan
 
@@ -38,8 +39,10 @@ def stage_acceptance(run: RunContext, plan: CapturePlan) -> AcceptancePrior:
             clock=run.clock,
             synthetic=run.request.synthetic,
         )
-    except Exception:
-        live.check("measuring acceptance")
+    except ENGINE_TROUBLE as error:
+        death = live.death("measuring acceptance", run.clock)
+        if death is not None:
+            raise death from error
         raise
     run.workspace.save(run.identity, prior)
     return prior

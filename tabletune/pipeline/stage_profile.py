@@ -6,15 +6,13 @@ import numpy as np
 
 from tabletune.core.grid import graph_boundaries, initial_grid, refine
 from tabletune.core.surface import StepTimeSurface
-from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineDied
-from tabletune.measure.profile_client import ClientProfileError
-from tabletune.measure.profile_in_engine import LoadStoppedError
 from tabletune.measure.profile_run import Estimates, ProfilePlan, ProfileState, run_profile
 from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.profilers import profiler_of
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.session import ENGINE_TROUBLE
 from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
@@ -49,13 +47,14 @@ def stage_profile(
     for boot in range(1, BOOTS + 1):
         try:
             profile = _measure(run, plan, qualification, tokens, state, begun_s)
-        except (EngineDied, EngineApiError, LoadStoppedError, ClientProfileError) as error:
+        except (EngineDied, *ENGINE_TROUBLE) as error:
             live = run.session.measuring_if_up()
-            if live is not None and live.engine.died() is None:
+            death = error if live is None else live.death("profiling", run.clock)
+            if death is None:
                 raise
             if boot == BOOTS:
-                raise
-            run.progress.say(f"the engine died while profiling; cells are kept ({error})")
+                raise death from error
+            run.progress.say(f"the engine died while profiling; cells are kept ({death})")
             run.session.stop_measuring()
         else:
             run.workspace.save(run.identity, profile)

@@ -63,14 +63,18 @@ class Workspace:
         """Hold the folder; of two runs in one folder the second is told.
 
         Raises:
-            WorkspaceError: another run holds it.
+            WorkspaceError: another run holds it, or it cannot be written.
         """
-        lock = FileLock(self.root / ".lock")
+        path = self.root / ".lock"
+        lock = FileLock(path)
         try:
             lock.acquire(timeout=0)
         except Timeout as error:
             advice = "wait for it, or use another --out"
             raise WorkspaceError(self.root, "another run is using this folder", advice) from error
+        except OSError as error:
+            found, advice = f"cannot be written ({error.strerror})", "choose another --out"
+            raise WorkspaceError(path, found, advice) from error
         try:
             yield
         finally:
@@ -98,6 +102,9 @@ class Workspace:
             return kind.from_json(path.read_bytes())
         except FileNotFoundError:
             return None
+        except OSError as error:
+            found, advice = f"cannot be read ({error.strerror})", "correct its permissions"
+            raise WorkspaceError(path, found, advice) from error
         except RecordError as error:
             advice = "delete the file to measure again"
             raise WorkspaceError(path, str(error), advice) from error

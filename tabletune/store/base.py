@@ -36,6 +36,11 @@ class Store(Protocol):
     Every method may raise a `StoreError`; after any of them, what was in force still is.
     """
 
+    @property
+    def url(self) -> str:
+        """Where the store is, as an engine's TABLETUNE_SOURCE names it."""
+        ...
+
     def put(self, record: Record) -> str:
         """Store a record under its content hash and return that. Idempotent; heals a
         corrupted object of that name."""

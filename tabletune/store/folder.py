@@ -62,6 +62,11 @@ class FolderStore:
         with store_errors(root, "read the store"):
             _check_marker(root)
 
+    @property
+    def url(self) -> str:
+        """See `Store.url`."""
+        return self.root.absolute().as_uri()
+
     def put(self, record: Record) -> str:
         """See `Store.put`."""
         data = record.to_json()

@@ -1,0 +1,71 @@
+"""How a command ends: signals, errors as JSON, and output that nobody can take."""
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+
+from tabletune.commands.console import print_json
+
+#: Signals that ask a program to end, besides SIGINT, which Python turns into an exception.
+ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(BaseException):
+    """A signal asked this process to end. Attributes: signal_number, exit_status."""
+
+    def __init__(self, number: int) -> None:
+        self.signal_number, self.exit_status = number, 128 + number
+        super().__init__(f"{signal.Signals(number).name} arrived")
+
+
+@contextlib.contextmanager
+def ending_signals() -> Iterator[None]:
+    """Turn SIGTERM and SIGHUP into `Terminated`, so that engines are stopped on the way out.
+
+    Only the first counts: stopping engines takes some seconds, and is not to be cut short.
+    A signal that is ignored (nohup) stays ignored.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in ENDING}
+    taken = [number for number in ENDING if before[number] is signal.SIG_DFL]
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for other in taken:
+            signal.signal(other, signal.SIG_IGN)
+        raise Terminated(number)
+
+    for number in taken:
+        signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number in taken:
+            signal.signal(number, before[number])
+
+
+def write_any_text() -> None:
+    """Let terminals that lack a character show it as an escape instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        reconfigure = getattr(stream, "reconfigure", None)
+        if reconfigure is not None:
+            reconfigure(errors="backslashreplace")
+
+
+def print_error(error: BaseException, status: int) -> None:
+    """The error as the one JSON object on standard output (docs/cli.md)."""
+    with contextlib.suppress(OSError):
+        message = str(error) or type(error).__name__
+        facts = {"kind": type(error).__name__, "message": message, "exit_status": int(status)}
+        print_json({"error": facts})
+
+
+def discard_output() -> None:
+    """After a reader has gone: let the interpreter's last flush fail no more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,80 @@
+"""A small deployment on a stand-in engine, and the command line run on it."""
+
+import pathlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from command_process import CommandProcess
+from fake_environment import FakeEnvironment, make_environment, write_model
+
+#: A wide margin: on a busy host two windows of a tenth of a second differ by some per cent.
+OPTIONS = (
+    *("--method", "ngram", "--max-num-seqs", "4", "--max-draft-length", "2", "--lengths", "0,2"),
+    *("--prompt-count", "8", "--concurrency", "2", "--margin", "0.3"),
+)
+
+
+@dataclass(frozen=True)
+class Deployment:
+    """One deployment: its folder, engine environment, model, and where its runs are kept."""
+
+    folder: pathlib.Path
+    engine: FakeEnvironment
+    model: pathlib.Path
+    out: pathlib.Path
+
+    def start(
+        self, name: str, *options: str, environment: Mapping[str, str | None] | None = None
+    ) -> CommandProcess:
+        """`tabletune NAME` with everything a measuring command needs."""
+        what = ("--model", str(self.model), "--engine", str(self.engine.python), *OPTIONS)
+        return self.command(name, *what, *options, environment=environment)
+
+    def command(
+        self, *arguments: str, environment: Mapping[str, str | None] | None = None
+    ) -> CommandProcess:
+        """Any command on this deployment's folder."""
+        return CommandProcess([*arguments, "--out", str(self.out)], self.folder, environment)
+
+    def run(
+        self, name: str, *options: str, environment: Mapping[str, str | None] | None = None
+    ) -> CommandProcess:
+        """`start` and wait for the end."""
+        with self.start(name, *options, environment=environment) as process:
+            process.finish()
+        return process
+
+    def ask(
+        self, *arguments: str, environment: Mapping[str, str | None] | None = None
+    ) -> CommandProcess:
+        """`command` and wait for the end."""
+        with self.command(*arguments, environment=environment) as process:
+            process.finish()
+        return process
+
+    def copy(self, folder: pathlib.Path, without: tuple[str, ...] = ()) -> "Deployment":
+        """The same deployment with a copy of its records and store, without some records."""
+        out = folder / "out"
+        shutil.copytree(self.out, out)
+        for kind in without:
+            for path in out.glob(f"records/*/{kind}*.json"):
+                path.unlink()
+        (self.engine.folder / "boots.jsonl").unlink(missing_ok=True)
+        return replace(self, folder=folder, out=out)
+
+    def record(self, name: str) -> pathlib.Path:
+        """The one record of that name."""
+        (path,) = self.out.glob(f"records/*/{name}.json")
+        return path
+
+    def pointer(self) -> Any:
+        """The channel's state as `show --json` would need it: the pointer file's bytes."""
+        return (self.out / "store" / "channels" / "live" / "pointer.json").read_bytes()
+
+
+def new_deployment(folder: pathlib.Path) -> Deployment:
+    """A fresh one in `folder`."""
+    engine = make_environment(folder / "engine")
+    return Deployment(folder, engine, write_model(folder / "model"), folder / "out")
