@@ -9,8 +9,8 @@ from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 from tabletune.records.plan import CapturePlan, Envelope
-from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Cell, Profile
 
 GOLDEN = pathlib.Path(__file__).resolve().parents[1] / "golden"
 RECORDED = GOLDEN / "h200_vllm0.32.0_qwen3-4b_eagle3_step_times.json"

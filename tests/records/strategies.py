@@ -9,8 +9,8 @@ from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 from tabletune.records.plan import CapturePlan, Envelope
 from tabletune.records.pointer import Pointer
-from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.qualification import Attempt, Check, Qualification
+from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.table import Parents, Range, Table, TableVersion, table_from_dense
 from tabletune.records.verdict import Margins, Measured, Ratio, StockCheck, Verdict
 

@@ -6,8 +6,8 @@ import pytest
 
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.pointer import Pointer
-from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.qualification import Check
+from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.verdict import Margins, Measured, Ratio, StockCheck, Verdict
 
 AT = "2026-01-01T00:00:00+00:00"

@@ -1,0 +1,171 @@
+"""A run that is ended from outside, or whose engine dies: engines gone, measurements kept."""
+
+import json
+import os
+import pathlib
+import signal
+import time
+
+import pytest
+from command_process import CommandProcess
+from deployment import Deployment
+from fake_environment import FakeEnvironment
+
+from tabletune.commands.exit_codes import ExitCode
+
+ENDINGS = [
+    (signal.SIGINT, ExitCode.INTERRUPTED),
+    (signal.SIGTERM, 128 + signal.SIGTERM),
+    (signal.SIGHUP, 128 + signal.SIGHUP),
+]
+
+
+def end(process: CommandProcess, at: str, number: signal.Signals) -> int:
+    """Send the signal once `at` was said; the exit status."""
+    process.wait_for(at)
+    process.send(number)
+    return process.finish()
+
+
+def kill_core(engine: FakeEnvironment, boot: int = -1) -> None:
+    """The engine core dies, as by the kernel's out-of-memory killer."""
+    os.kill(engine.boots()[boot]["core_pid"], signal.SIGKILL)
+
+
+def wait_until_gone(engine: FakeEnvironment) -> None:
+    """A supervisor that lost its parent stops the engine on its own, within seconds."""
+    end_s = time.monotonic() + 30
+    while engine.living() and time.monotonic() < end_s:
+        time.sleep(0.05)
+    assert engine.living() == []
+
+
+@pytest.mark.parametrize(("number", "status"), ENDINGS)
+@pytest.mark.parametrize("stage", ["qualification", "profile", "verdict"])
+def test_a_signal_ends_a_run_in_any_stage(
+    finished: Deployment, tmp_path: pathlib.Path, stage: str, number: signal.Signals, status: int
+) -> None:
+    again = finished.copy(tmp_path, without=(stage,))
+    at = {"qualification": "batch size 2 …", "profile": "profile …", "verdict": "validate …"}[stage]
+    before = again.pointer()
+    with again.start("run", "--json") as process:
+        assert end(process, at, number) == status
+    assert again.engine.living() == []
+    assert "Traceback" not in process.errors
+    assert "what was measured is kept" in process.errors
+    assert process.json["error"]["exit_status"] == status
+    assert again.pointer() == before
+    assert list(again.out.rglob(".writing-*")) == []
+
+
+@pytest.mark.parametrize(("number", "status"), ENDINGS[:2])
+def test_a_signal_ends_a_boot(deployment: Deployment, number: signal.Signals, status: int) -> None:
+    hanging = {"FAKE_ENGINE_BOOT": "hangs"}
+    with deployment.start("run", environment=hanging) as process:
+        assert end(process, "boot the measuring engine:", number) == status
+    assert deployment.engine.boots()
+    assert deployment.engine.living() == []
+    assert "Traceback" not in process.errors
+
+
+def test_a_signal_ends_two_boots_side_by_side(finished: Deployment, tmp_path: pathlib.Path) -> None:
+    """The stock engine and the plain one boot on threads of their own, and hang here."""
+    again = finished.copy(tmp_path, without=("verdict",))
+    hanging = {"FAKE_ENGINE_BOOT": "hangs_without_plugin"}
+    with again.start("run", environment=hanging) as process:
+        process.wait_for("boot the stock engine")
+        wait_for_boots(again.engine, 3)
+        process.send(signal.SIGINT)
+        assert process.finish() == ExitCode.INTERRUPTED
+    assert again.engine.living() == []
+    assert "Traceback" not in process.errors
+
+
+def wait_for_boots(engine: FakeEnvironment, count: int) -> None:
+    end_s = time.monotonic() + 60
+    while len(engine.boots()) < count and time.monotonic() < end_s:
+        time.sleep(0.02)
+
+
+def test_a_killed_run_leaves_no_engine(finished: Deployment, tmp_path: pathlib.Path) -> None:
+    again = finished.copy(tmp_path, without=("profile",))
+    with again.start("run") as process:
+        assert end(process, "profile …", signal.SIGKILL) == -signal.SIGKILL
+    assert len(again.engine.boots()) == 1
+    wait_until_gone(again.engine)
+
+
+def test_an_engine_that_dies_in_the_profile_is_replaced(
+    finished: Deployment, tmp_path: pathlib.Path
+) -> None:
+    again = finished.copy(tmp_path, without=("profile",))
+    with again.start("profile", "--json") as process:
+        process.wait_for("profile …")
+        kill_core(again.engine)
+        assert process.finish() == ExitCode.OK, process.errors
+    assert "the engine died while profiling; cells are kept" in process.errors
+    assert len(again.engine.boots()) == 2
+    assert again.engine.living() == []
+
+
+def test_a_profile_goes_on_in_a_later_run(finished: Deployment, tmp_path: pathlib.Path) -> None:
+    again = finished.copy(tmp_path, without=("profile",))
+    partial = finished.record("profile")
+    kept = json.loads(partial.read_bytes())
+    kept["cells"] = [c for c in kept["cells"] if c["batch_size"] == 4]
+    (again.record("qualification").parent / "profile-partial.json").write_text(json.dumps(kept))
+    ended = again.run("profile")
+    assert ended.process.returncode == ExitCode.OK, ended.errors
+    assert f"going on from {len(kept['cells'])} cells of an unfinished profile" in ended.errors
+    now = json.loads(again.record("profile").read_bytes())
+    assert [c for c in now["cells"] if c["batch_size"] == 4] == kept["cells"]
+    assert not list(again.out.rglob("profile-partial.json"))
+
+
+@pytest.mark.parametrize(
+    ("without", "at", "status"),
+    [
+        ("qualification", "batch size 2 …", ExitCode.MEASUREMENT),
+        ("acceptance", "acceptance …", ExitCode.ENGINE),
+        ("verdict", "validate …", ExitCode.ENGINE),
+    ],
+)
+def test_an_engine_that_dies_elsewhere_ends_the_run(
+    finished: Deployment, tmp_path: pathlib.Path, without: str, at: str, status: int
+) -> None:
+    again = finished.copy(tmp_path, without=(without,))
+    before = again.pointer()
+    with again.start("run", "--json") as process:
+        process.wait_for(at)
+        kill_core(again.engine)
+        assert process.finish() == status, process.errors
+    assert "Traceback" not in process.errors
+    assert "EngineDeadError: EngineCore died unexpectedly" in process.errors
+    assert again.engine.living() == []
+    assert again.pointer() == before
+    assert again.record("profile").exists()
+
+
+def test_a_stock_engine_that_dies_is_told(finished: Deployment, tmp_path: pathlib.Path) -> None:
+    again = finished.copy(tmp_path, without=("verdict",))
+    with again.start("run") as process:
+        process.wait_for("boot the stock engine")
+        process.wait_for("round 1, stock")
+        stock = next(
+            b for b in again.engine.boots()[1:] if "--speculative-config" in b["arguments"]
+        )
+        os.kill(stock["core_pid"], signal.SIGKILL)
+        assert process.finish() == ExitCode.ENGINE, process.errors
+    assert "stock.log" in process.errors
+    assert again.engine.living() == []
+
+
+@pytest.mark.parametrize("fault", ["dies", "plugin_off"])
+def test_an_engine_that_does_not_come_up(deployment: Deployment, fault: str) -> None:
+    ended = deployment.run("run", "--json", environment={"FAKE_ENGINE_BOOT": fault})
+    assert ended.process.returncode == ExitCode.ENGINE, ended.errors
+    expected = {"dies": "CUDA out of memory", "plugin_off": "plugin in the engine is off"}[fault]
+    assert expected in ended.json["error"]["message"]
+    assert "01-measuring.log" in ended.json["error"]["message"]
+    assert "Traceback" not in ended.errors
+    assert deployment.engine.living() == []
