@@ -1,5 +1,6 @@
 """The command line: `tabletune`, also installed as `dsd-tuner`."""
 
+import signal
 import sys
 from typing import Annotated, cast
 
@@ -121,6 +122,8 @@ def main(arguments: list[str] | None = None) -> None:
     try:
         with ending_signals():
             code = app(arguments, standalone_mode=False)
+            if code == ExitCode.INTERRUPTED:  # typer's way to tell of a KeyboardInterrupt
+                raise Terminated(signal.SIGINT)
             sys.stdout.flush()
     except BrokenPipeError:  # whoever read the result has seen enough
         discard_output()
@@ -146,7 +149,7 @@ def _tell(error: BaseException) -> int | None:
         return shown.exit_code
     if isinstance(error, KeyboardInterrupt | typer.Abort | Terminated):
         console.print("interrupted: engines are stopped, what was measured is kept")
-        return error.exit_status if isinstance(error, Terminated) else ExitCode.INTERRUPTED
+        return error.exit_status if isinstance(error, Terminated) else int(ExitCode.INTERRUPTED)
     for kinds, status in EXPLAINED:
         if isinstance(error, kinds):
             console.print("[bold red]error:[/] ", end="")

@@ -10,8 +10,12 @@ from types import FrameType
 
 from tabletune.commands.console import print_json
 
-#: Signals that ask a program to end, besides SIGINT, which Python turns into an exception.
-ENDING = (signal.SIGTERM, signal.SIGHUP)
+#: Signals that ask a program to end, and what Python does about them by itself.
+ENDING = {
+    signal.SIGINT: signal.default_int_handler,
+    signal.SIGTERM: signal.SIG_DFL,
+    signal.SIGHUP: signal.SIG_DFL,
+}
 
 
 class Terminated(BaseException):
@@ -24,20 +28,22 @@ class Terminated(BaseException):
 
 @contextlib.contextmanager
 def ending_signals() -> Iterator[None]:
-    """Turn SIGTERM and SIGHUP into `Terminated`, so that engines are stopped on the way out.
+    """Turn these signals into `Terminated`, so that engines are stopped on the way out.
 
-    Only the first counts: stopping engines takes some seconds, and is not to be cut short.
-    A signal that is ignored (nohup) stays ignored.
+    Stopping engines takes some seconds: a second SIGTERM or SIGHUP is ignored. A second Ctrl-C
+    ends this process at once; the engines' supervisors go on stopping them. A signal that is
+    ignored (nohup) stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = {number: signal.getsignal(number) for number in ENDING}
-    taken = [number for number in ENDING if before[number] is signal.SIG_DFL]
+    taken = [number for number, usual in ENDING.items() if before[number] == usual]
 
     def end(number: int, frame: FrameType | None) -> None:
         for other in taken:
-            signal.signal(other, signal.SIG_IGN)
+            ignored = other != signal.SIGINT
+            signal.signal(other, signal.SIG_IGN if ignored else signal.default_int_handler)
         raise Terminated(number)
 
     for number in taken:

@@ -126,13 +126,15 @@ class RunRequest:
             raise RecordError("run request", found, advice)
         types = get_type_hints(cls) | {"profile_method": str}  # its values: __post_init__
         known = {f.name: types[f.name] for f in fields(cls) if f.name in values}
-        try:
-            read: dict[str, Any] = {
-                name: TypeAdapter(kind).validate_json(json.dumps(values[name]), strict=True)
-                for name, kind in known.items()
-            }
-            return cls(**read)
-        except (ValidationError, TypeError) as error:
-            raise RecordError(
-                "run request", f"a value is missing or wrong ({error})", advice
-            ) from error
+        read: dict[str, Any] = {}
+        for name, kind in known.items():
+            try:
+                text = json.dumps(values[name])
+                read[name] = TypeAdapter(kind).validate_json(text, strict=True)
+            except ValidationError as error:
+                found = f"{name}: {error.errors(include_url=False)[0]['msg']} (found {text[:60]})"
+                raise RecordError("run request", found, advice) from error
+        missing = {"model", "method", "engine"} - read.keys()
+        if missing:
+            raise RecordError("run request", f"it lacks {', '.join(sorted(missing))}", advice)
+        return cls(**read)
