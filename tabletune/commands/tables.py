@@ -1,6 +1,7 @@
 """show, diff, build, promote and rollback: what concerns tables and the store."""
 
 import pathlib
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -18,12 +19,12 @@ from tabletune.commands.results import show_difference, show_table, show_verdict
 from tabletune.commands.who import user_name
 from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.offline import rebuild
-from tabletune.pipeline.workspace import Workspace
+from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.records.diff import diff_rows, version_diff_words
 from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
-from tabletune.store.errors import ObjectMissing
+from tabletune.store.errors import StoreError
 from tabletune.store.folder import FolderStore
 from tabletune.store.history import describe_history
 from tabletune.store.promotion import Move, promote, rollback
@@ -37,6 +38,9 @@ Reason = Annotated[str, typer.Option(help="Why; kept in the channel's history.")
 
 def build(out: Out = DEFAULT_OUT, store: StoreRoot = None, as_json: Json = False) -> None:
     """Build the table again from this folder's measurements; no engine is needed."""
+    if not out.is_dir():
+        advice = "name the folder of an earlier run with --out"
+        raise WorkspaceError(out, "there is no such folder", advice)
     made = rebuild(Workspace(out))
     name = _store(out, store).put(made.version)
     if as_json:
@@ -145,11 +149,33 @@ def roll_back(
     _tell(rollback(opened, channel, now, user_name(by), reason, to=target), as_json)
 
 
+class NoSuchVersion(StoreError):
+    """A name that is no channel and begins no version, or more than one.
+
+    Attributes: `name`, `matches` (the versions that it begins).
+    """
+
+    def __init__(self, store: Store, name: str, found: Sequence[str]) -> None:
+        self.name, self.matches = name, tuple(found)
+        if found:
+            there, advice = f"{len(found)} that begin like that", "give more of the hash"
+        else:
+            channels = ", ".join(store.channels()) or "none"
+            versions = ", ".join(v[:12] for v in store.list(TableVersion)[:8]) or "none"
+            there = f"none; channels: {channels}; versions: {versions}"
+            advice = "name one of them (four characters or more of a version), or see --store"
+        super().__init__(
+            f"a channel, or one table version beginning with {name!r}, in {store.url}",
+            there,
+            advice,
+        )
+
+
 def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
     """The version of a channel, or whose hash begins with `name`.
 
     Raises:
-        ObjectMissing: none, or several.
+        NoSuchVersion: none, or several.
     """
     if name in store.channels():
         pointer, _ = store.read_pointer(name)
@@ -157,8 +183,7 @@ def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
             return pointer.table_version, store.get(TableVersion, pointer.table_version)
     found = [v for v in store.list(TableVersion) if v.startswith(name)] if len(name) >= 4 else []
     if len(found) != 1:
-        where = "the store" if not found else f"the store, where {len(found)} begin like that"
-        raise ObjectMissing(TableVersion.KIND, name, where)
+        raise NoSuchVersion(store, name, found)
     return found[0], store.get(TableVersion, found[0])
 
 

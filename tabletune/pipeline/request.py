@@ -128,8 +128,8 @@ class RunRequest:
         known = {f.name: types[f.name] for f in fields(cls) if f.name in values}
         read: dict[str, Any] = {}
         for name, kind in known.items():
+            text = json.dumps(values[name])
             try:
-                text = json.dumps(values[name])
                 read[name] = TypeAdapter(kind).validate_json(text, strict=True)
             except ValidationError as error:
                 found = f"{name}: {error.errors(include_url=False)[0]['msg']} (found {text[:60]})"

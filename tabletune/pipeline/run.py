@@ -87,7 +87,7 @@ def run(
     workspace.save(target.fingerprint.identity, target.fingerprint)
     if steps.validate:  # a store that cannot be used shows now, not after the measurements
         store.read_pointer(request.channel)
-        store.put(target.fingerprint)
+        store.check_writable()
     with EngineSession(
         request, target.python, target.platform, workspace.logs, progress
     ) as session:

@@ -41,6 +41,10 @@ class Store(Protocol):
         """Where the store is, as an engine's TABLETUNE_SOURCE names it."""
         ...
 
+    def check_writable(self) -> None:
+        """Do nothing if a write would be let in; what may still fail is space."""
+        ...
+
     def put(self, record: Record) -> str:
         """Store a record under its content hash and return that. Idempotent; heals a
         corrupted object of that name."""

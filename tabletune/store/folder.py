@@ -67,6 +67,11 @@ class FolderStore:
         """See `Store.url`."""
         return self.root.absolute().as_uri()
 
+    def check_writable(self) -> None:
+        """See `Store.check_writable`."""
+        with self._writing(self.root / "store.json"):
+            pass
+
     def put(self, record: Record) -> str:
         """See `Store.put`."""
         data = record.to_json()
