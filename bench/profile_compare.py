@@ -70,6 +70,41 @@ def compare(method: Measured, reference: Measured) -> dict[str, Any]:
     }
 
 
+def reference_cells(reference: Measured, first_half: Mapping[CellKey, int]) -> dict[str, Any]:
+    """The reference's cells, and how far its two halves lie apart: the floor of any error.
+
+    first_half: how many of a cell's samples were taken before the other methods ran.
+    """
+    rows: list[dict[str, Any]] = []
+    for key, cell in sorted(reference.cells.items()):
+        count = first_half[key]
+        halves_s = [
+            Measured(reference.kind, reference.reference_tok, {key: half}).step_time_s(key)
+            for half in (_part(cell, slice(count)), _part(cell, slice(count, None)))
+        ]
+        rows.append(
+            {
+                "batch_size": key[0],
+                "draft_length": key[1],
+                "step_time_s": round(reference.step_time_s(key), 6),
+                "second_half_over_first": round(halves_s[1] / halves_s[0], 4),
+                "relative_halfwidth": round(reference.halfwidth(key), 4),
+                "sample_count": len(cell.samples_s),
+                "scheduled_tok": round(float(np.mean(cell.scheduled_tok)), 2),
+            }
+        )
+    apart = np.abs([row["second_half_over_first"] - 1 for row in rows])
+    return {
+        "median_difference_of_halves": round(float(np.median(apart)), 4),
+        "largest_difference_of_halves": round(float(np.max(apart)), 4),
+        "cells": rows,
+    }
+
+
+def _part(cell: CellSamples, part: slice) -> CellSamples:
+    return CellSamples(cell.samples_s[part], cell.scheduled_tok[part], cell.context_tok[part])
+
+
 def by_engine_steps(pages: Sequence[str], cell: CellSamples, batch_size: int) -> CellSamples:
     """The client's samples divided by the engine's own number of steps instead.
 

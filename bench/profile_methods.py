@@ -17,6 +17,7 @@ counted, instead of the mean number of steps of a request.
 import argparse
 import dataclasses
 import json
+import os
 import pathlib
 import shlex
 import tempfile
@@ -25,7 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from bench.profile_compare import CellKey, Measured, by_engine_steps, compare
+from bench.profile_compare import CellKey, Measured, by_engine_steps, compare, reference_cells
 from tabletune.commands.console import TerminalProgress
 from tabletune.commands.options import numbers
 from tabletune.measure.clock import SystemClock
@@ -43,6 +44,7 @@ READING = (
     "running for up to {long} output tokens and counts steps as they happen under that text; "
     "the client's requests end after {client} tokens, whatever the text. The reference is the "
     "in-engine method with more steps, so it cannot show what is wrong with both. "
+    "How far its two halves lie apart is the noise in every error here. "
     "relative_error is signed; median and largest are of its size."
 )
 
@@ -98,6 +100,8 @@ class Comparison:
             for most in (reference_samples // 2, reference_samples)
         ]
         self._client_tok, self._reference_tok = prompt_tok + LONG_TOK / 2, reference_tok
+        self._first_half: dict[CellKey, int] = {}
+        self.load_average: dict[str, float] = {}
         self.wall_time_s: dict[str, float] = defaultdict(float)
         self.cells: dict[str, dict[CellKey, CellSamples]] = defaultdict(dict)
 
@@ -122,13 +126,17 @@ class Comparison:
             self.cells[method][batch_size, length] = cell
         took_s = time.monotonic() - begun_s
         self.wall_time_s[method] += took_s
+        self.load_average[str(batch_size)] = round(os.getloadavg()[0], 2)
         self.progress.say(f"batch size {batch_size}, {method}: {took_s:.1f} s")
 
     def _half(
         self, number: int, batch_size: int, lengths: tuple[int, ...]
     ) -> dict[int, CellSamples]:
         kept = {k: self.cells["reference"].get((batch_size, k), CellSamples()) for k in lengths}
-        return self._reference[number].measure(batch_size, lengths, kept)
+        cells = self._reference[number].measure(batch_size, lengths, kept)
+        if number == 0:
+            self._first_half |= {(batch_size, k): len(c.samples_s) for k, c in cells.items()}
+        return cells
 
     def _by_client(self, batch_size: int, lengths: tuple[int, ...]) -> dict[int, CellSamples]:
         self._log.pages.clear()
@@ -162,6 +170,8 @@ class Comparison:
                 "median_error_no_larger": inside["median_error"] <= outside["median_error"],
                 "largest_error_no_larger": inside["largest_error"] <= outside["largest_error"],
             },
+            "host_load_average_by_batch_size": self.load_average,
+            "reference": reference_cells(reference, self._first_half),
             "methods": compared,
         }
 

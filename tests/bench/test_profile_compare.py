@@ -2,7 +2,7 @@
 
 import pytest
 
-from bench.profile_compare import Measured, by_engine_steps, compare
+from bench.profile_compare import Measured, by_engine_steps, compare, reference_cells
 from tabletune.measure.profile_in_engine import CellSamples
 
 
@@ -29,6 +29,14 @@ def test_the_reference_is_brought_to_the_methods_context() -> None:
     reference = Measured("constant", 300.0, {(1, 0): growing})
     method = Measured("constant", 150.0, cells({(1, 0): [0.0115] * 3}))
     assert compare(method, reference)["largest_error"] == pytest.approx(0, abs=1e-4)
+
+
+def test_halves_of_the_reference_show_its_noise() -> None:
+    samples = cells({(1, 0): [0.1] * 5 + [0.12] * 4, (2, 0): [0.2] * 8})
+    found = reference_cells(Measured("constant", 100.0, samples), {(1, 0): 5, (2, 0): 4})
+    assert [row["second_half_over_first"] for row in found["cells"]] == pytest.approx([1.2, 1.0])
+    assert found["median_difference_of_halves"] == pytest.approx(0.1)
+    assert found["largest_difference_of_halves"] == pytest.approx(0.2)
 
 
 def page(generated: int, accepted: int, engine_steps: int) -> str:
