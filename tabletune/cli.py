@@ -15,6 +15,7 @@ from tabletune.commands.endings import (
     Terminated,
     discard_output,
     ending_signals,
+    output_fails,
     print_error,
     write_any_text,
 )
@@ -125,9 +126,9 @@ def main(arguments: list[str] | None = None) -> None:
             if code == ExitCode.INTERRUPTED:  # typer's way to tell of a KeyboardInterrupt
                 raise Terminated(signal.SIGINT)
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever read the result has seen enough
+    except BrokenPipeError:  # as typer does when it sees this itself
         discard_output()
-        sys.exit(ExitCode.READER_GONE)
+        sys.exit(ExitCode.UNEXPECTED)
     except BaseException as error:
         status = _tell(error)
         if as_json and status is not None:
@@ -155,6 +156,12 @@ def _tell(error: BaseException) -> int | None:
             console.print("[bold red]error:[/] ", end="")
             console.print(str(error), markup=False, soft_wrap=True)
             return status
+    if output_fails(error):
+        console.print("[bold red]error:[/] ", end="")
+        advice = "what was done is kept: send the output elsewhere and ask again"
+        console.print(f"the result cannot be written ({error}); {advice}", soft_wrap=True)
+        discard_output()
+        return ExitCode.UNEXPECTED
     return None
 
 

@@ -1,6 +1,7 @@
 """How a command ends: signals, errors as JSON, and output that nobody can take."""
 
 import contextlib
+import errno
 import os
 import signal
 import sys
@@ -16,6 +17,8 @@ ENDING = {
     signal.SIGTERM: signal.SIG_DFL,
     signal.SIGHUP: signal.SIG_DFL,
 }
+
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Terminated(BaseException):
@@ -56,7 +59,13 @@ def ending_signals() -> Iterator[None]:
 
 
 def write_any_text() -> None:
-    """Let terminals that lack a character show it as an escape instead of failing."""
+    """Let terminals that lack a character show it as an escape instead of failing.
+
+    Without any standard output or error (`>&-`) what is said goes nowhere.
+    """
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         reconfigure = getattr(stream, "reconfigure", None)
         if reconfigure is not None:
@@ -69,6 +78,14 @@ def print_error(error: BaseException, status: int) -> None:
         message = str(error) or type(error).__name__
         facts = {"kind": type(error).__name__, "message": message, "exit_status": int(status)}
         print_json({"error": facts})
+
+
+def output_fails(error: BaseException) -> bool:
+    """Whether it is standard output that cannot be written.
+
+    Files of ours that cannot be written have errors of their own (WorkspaceError, StoreFull).
+    """
+    return isinstance(error, OSError) and error.errno in NO_SPACE and error.filename is None
 
 
 def discard_output() -> None:

@@ -16,4 +16,3 @@ class ExitCode(IntEnum):
     RECORD = 7
     UNSUPPORTED = 8
     INTERRUPTED = 130
-    READER_GONE = 141

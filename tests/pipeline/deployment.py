@@ -2,7 +2,8 @@
 
 import pathlib
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -78,3 +79,15 @@ def new_deployment(folder: pathlib.Path) -> Deployment:
     """A fresh one in `folder`."""
     engine = make_environment(folder / "engine")
     return Deployment(folder, engine, write_model(folder / "model"), folder / "out")
+
+
+def wait_until(reached: Callable[[], bool], limit_s: float = 60.0) -> None:
+    """Return once other processes have made it so.
+
+    Raises:
+        AssertionError: they did not.
+    """
+    end_s = time.monotonic() + limit_s
+    while not reached():
+        assert time.monotonic() < end_s, "waited in vain"
+        time.sleep(0.02)

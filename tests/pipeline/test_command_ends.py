@@ -4,11 +4,10 @@ import json
 import os
 import pathlib
 import signal
-import time
 
 import pytest
 from command_process import CommandProcess
-from deployment import Deployment
+from deployment import Deployment, wait_until
 from fake_environment import FakeEnvironment
 
 from tabletune.commands.exit_codes import ExitCode
@@ -24,14 +23,6 @@ def end(process: CommandProcess, at: str, number: signal.Signals) -> int:
 def kill_core(engine: FakeEnvironment, boot: int = -1) -> None:
     """The engine core dies, as by the kernel's out-of-memory killer."""
     os.kill(engine.boots()[boot]["core_pid"], signal.SIGKILL)
-
-
-def wait_until_gone(engine: FakeEnvironment) -> None:
-    """A supervisor that lost its parent stops the engine on its own, within seconds."""
-    end_s = time.monotonic() + 30
-    while engine.living() and time.monotonic() < end_s:
-        time.sleep(0.05)
-    assert engine.living() == []
 
 
 @pytest.mark.parametrize(
@@ -65,7 +56,7 @@ def test_a_signal_ends_a_run_in_any_stage(
 def test_a_signal_ends_a_boot(deployment: Deployment, number: signal.Signals) -> None:
     hanging = {"FAKE_ENGINE_BOOT": "hangs"}
     with deployment.start("run", environment=hanging) as process:
-        wait_for_boots(deployment.engine, 1)
+        wait_until(lambda: len(deployment.engine.boots()) == 1)
         process.send(number)
         assert process.finish() == 128 + number
     assert deployment.engine.living() == []
@@ -78,18 +69,11 @@ def test_a_signal_ends_two_boots_side_by_side(finished: Deployment, tmp_path: pa
     hanging = {"FAKE_ENGINE_BOOT": "hangs_without_plugin"}
     with again.start("run", environment=hanging) as process:
         process.wait_for("boot the stock engine")
-        wait_for_boots(again.engine, 3)
+        wait_until(lambda: len(again.engine.boots()) == 3)
         process.send(signal.SIGINT)
         assert process.finish() == ExitCode.INTERRUPTED
     assert again.engine.living() == []
     assert "Traceback" not in process.errors
-
-
-def wait_for_boots(engine: FakeEnvironment, count: int) -> None:
-    end_s = time.monotonic() + 60
-    while len(engine.boots()) < count and time.monotonic() < end_s:
-        time.sleep(0.02)
-    assert len(engine.boots()) >= count
 
 
 def test_a_killed_run_leaves_no_engine(finished: Deployment, tmp_path: pathlib.Path) -> None:
@@ -97,7 +81,7 @@ def test_a_killed_run_leaves_no_engine(finished: Deployment, tmp_path: pathlib.P
     with again.start("run") as process:
         assert end(process, "profile …", signal.SIGKILL) == -signal.SIGKILL
     assert len(again.engine.boots()) == 1
-    wait_until_gone(again.engine)
+    wait_until(lambda: again.engine.living() == [])  # its supervisor stops it
 
 
 def test_an_engine_that_dies_in_the_profile_is_replaced(
@@ -175,3 +159,13 @@ def test_an_engine_that_does_not_come_up(deployment: Deployment, fault: str) -> 
     assert "01-measuring.log" in ended.json["error"]["message"]
     assert "Traceback" not in ended.errors
     assert deployment.engine.living() == []
+
+
+def test_a_second_interrupt_does_not_leave_an_engine(deployment: Deployment) -> None:
+    """Its supervisor goes on stopping it."""
+    with deployment.start("run") as process:
+        process.wait_for("batch size 1 …")
+        process.send(signal.SIGINT)
+        process.send(signal.SIGINT)
+        assert process.finish() == ExitCode.INTERRUPTED, process.errors
+    wait_until(lambda: deployment.engine.living() == [])
