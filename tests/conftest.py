@@ -2,8 +2,14 @@
 
 import os
 import pathlib
+import signal
 
 import pytest
+
+# A shell starts what it puts into the background with SIGINT ignored, and programs inherit
+# that. The programs that these tests interrupt must be able to hear it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
