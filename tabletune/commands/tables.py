@@ -20,6 +20,7 @@ from tabletune.commands.who import user_name
 from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.offline import rebuild
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
+from tabletune.records.base import RecordError
 from tabletune.records.diff import diff_rows, version_diff_words
 from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
@@ -60,11 +61,7 @@ def show(
     """Show a table version, its verdicts and a channel's history."""
     opened = _store(out, store)
     version_hash, version = find_version(opened, name)
-    verdicts = [
-        verdict
-        for verdict in (opened.get(Verdict, v) for v in opened.list(Verdict))
-        if verdict.table_version == version_hash
-    ]
+    verdicts = _verdicts_of(opened, version_hash)
     if as_json:
         print_json(
             {
@@ -189,6 +186,20 @@ def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
 
 def _store(out: pathlib.Path, store: pathlib.Path | None) -> FolderStore:
     return FolderStore(store or out / "store")
+
+
+def _verdicts_of(store: Store, version_hash: str) -> list[Verdict]:
+    """The version's verdicts; damaged ones, of whatever version, are told of and left out."""
+    found: list[Verdict] = []
+    for name in store.list(Verdict):
+        try:
+            verdict = store.get(Verdict, name)
+        except (StoreError, RecordError) as error:
+            Console(stderr=True, highlight=False).print(str(error), markup=False, soft_wrap=True)
+            continue
+        if verdict.table_version == version_hash:
+            found.append(verdict)
+    return found
 
 
 def _newest_verdict(store: Store, version_hash: str) -> str | None:

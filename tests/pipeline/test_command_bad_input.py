@@ -126,6 +126,20 @@ def test_build_repairs_a_damaged_version(finished: Deployment, tmp_path: pathlib
     assert again.ask("show").process.returncode == ExitCode.OK
 
 
+def test_a_damaged_verdict_hides_no_table(finished: Deployment, tmp_path: pathlib.Path) -> None:
+    again = finished.copy(tmp_path)
+    (verdict,) = again.out.glob("store/objects/verdict/*.json")
+    verdict.write_text("{")
+    shown = again.ask("show", "--json")
+    assert shown.process.returncode == ExitCode.OK
+    assert (shown.json["verdicts"], shown.json["table"][0][0]) == ([], 1)
+    assert verdict.name[:-5] in shown.errors
+    promoted = again.ask("promote", "live", "--channel", "canary")  # not on an older verdict
+    assert promoted.process.returncode == ExitCode.STORE
+    assert again.run("run").process.returncode == ExitCode.OK  # which repairs it
+    assert verdict.stat().st_size > 1
+
+
 def test_a_damaged_pointer_ends_a_run_before_it_measures(
     finished: Deployment, tmp_path: pathlib.Path
 ) -> None:
