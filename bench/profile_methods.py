@@ -193,7 +193,8 @@ def facts_of(target: Target, options: argparse.Namespace) -> dict[str, Any]:
         "measured_at": SystemClock().utc(),
         "machine": fingerprint.device.model_dump(mode="json"),
         "engine": fingerprint.engine.model_dump(mode="json"),
-        "model": fingerprint.model.model_dump(mode="json"),
+        "model": fingerprint.model.model_dump(mode="json")
+        | {"label": pathlib.Path(options.model).name},
         "settings": dict(fingerprint.settings),
     }
 
