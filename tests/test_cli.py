@@ -1,5 +1,9 @@
 """The command line's own errors: explained on standard error, with an exit status."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from tabletune.cli import main
@@ -22,3 +26,20 @@ def test_wrong_usage_ends_with_its_message_and_status(
         main(arguments)
     assert ended.value.code == ExitCode.USAGE
     assert message in " ".join(capsys.readouterr().err.split())
+
+
+def test_an_interrupt_while_importing_ends_quietly() -> None:
+    """Importing the commands takes most of a second."""
+    script = (
+        "import os, signal, sys\n"
+        "class Interrupts:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'tabletune.commands.app':\n"
+        "            os.kill(os.getpid(), signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupts())\n"
+        "from tabletune.cli import main\n"
+        "main(['show'])\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, check=False)
+    assert ended.returncode == -signal.SIGINT
+    assert ended.stderr == b""
