@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tabletune.core.capture import compare_captured, predict_graphs
+from tabletune.measure.engine_errors import EngineDied
 from tabletune.measure.qualify import qualify
 from tabletune.measure.qualify_fallback import (
     TOLERATED_STALLS,
@@ -109,11 +110,17 @@ def _keep_steps(run: RunContext, plan: CapturePlan, result: QualificationResult)
 
 
 def _died(live: LiveEngine) -> str | None:
-    """The log's last lines once the engine is gone."""
-    exit_ = live.engine.died()
-    if exit_ is None:
-        return None
-    return f"exit status {exit_.exit_status}; " + " | ".join(live.engine.log_tail(8))
+    """The log's last lines once the engine is gone.
+
+    After its core was killed, vLLM's server was seen to stay for a minute, answering nothing:
+    what it logged tells sooner than its end.
+    """
+    try:
+        live.engine.check("qualifying")
+    except EngineDied as death:
+        how = "a fatal error" if death.exit_status is None else f"exit status {death.exit_status}"
+        return f"{how}; " + " | ".join(live.engine.log_tail(8))
+    return None
 
 
 def _covered(

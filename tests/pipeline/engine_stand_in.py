@@ -17,6 +17,7 @@ boots.jsonl. Faults are put in by variables:
     FAKE_ENGINE_SLOW_TABLE   factor on step time while a table was swapped in
     FAKE_ENGINE_REJECTS      1: no guess is ever accepted
     FAKE_ENGINE_SILENT       1: the drafter never proposes anything
+    FAKE_ENGINE_LINGERS      1: the server stays when its core has died, and fails every call
 """
 
 import http.server
@@ -240,11 +241,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
     engine: Engine
     model: str
     plugin = True
+    dead = False
 
     def log_message(self, format: str, *arguments: object) -> None:
         """Say nothing."""
 
     def do_GET(self) -> None:
+        if Handler.dead:
+            return self._send(500, b"EngineDeadError")
         url = urllib.parse.urlsplit(self.path)
         query = {name: int(value) for name, value in urllib.parse.parse_qsl(url.query)}
         status = {"active": os.environ.get("FAKE_ENGINE_BOOT") != "plugin_off", "reason": "told so"}
@@ -287,6 +291,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.engine.open.append(request)
             self.engine.lock.notify_all()
         while not request.done.wait(0.02):
+            if Handler.dead:
+                return self._send(500, b"EngineDeadError")
             readable = select.select([self.connection], [], [], 0)[0]
             if readable and not self.connection.recv(1, socket.MSG_PEEK):
                 request.aborted = self.close_connection = True
@@ -339,11 +345,13 @@ def parse(arguments: list[str]) -> dict[str, str]:
 
 
 def watch(core: subprocess.Popen[bytes]) -> None:
-    """End as vLLM's server does when its engine core has died."""
+    """What vLLM's server does when its engine core has died: fail every call, or end."""
     core.wait()
+    Handler.dead = True
     print("(EngineCore pid=1) ERROR [core.py:1510] EngineCore encountered a fatal error.")
     print("vllm.v1.engine.exceptions.EngineDeadError: EngineCore died unexpectedly", flush=True)
-    os._exit(1)
+    if not os.environ.get("FAKE_ENGINE_LINGERS"):
+        os._exit(1)
 
 
 def main() -> None:

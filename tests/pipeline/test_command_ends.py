@@ -84,11 +84,14 @@ def test_a_killed_run_leaves_no_engine(finished: Deployment, tmp_path: pathlib.P
     wait_until(lambda: again.engine.living() == [])  # its supervisor stops it
 
 
+@pytest.mark.parametrize("lingers", ["", "1"])
 def test_an_engine_that_dies_in_the_profile_is_replaced(
-    finished: Deployment, tmp_path: pathlib.Path
+    finished: Deployment, tmp_path: pathlib.Path, lingers: str
 ) -> None:
+    """Whether its server ends, or stays and fails every call."""
     again = finished.copy(tmp_path, without=("profile",))
-    with again.start("profile", "--json") as process:
+    environment = {"FAKE_ENGINE_LINGERS": lingers}
+    with again.start("profile", "--json", environment=environment) as process:
         process.wait_for("profile …")
         kill_core(again.engine)
         assert process.finish() == ExitCode.OK, process.errors
@@ -122,12 +125,14 @@ def test_a_profile_goes_on_in_a_later_run(finished: Deployment, tmp_path: pathli
         ("verdict", "validate …", ExitCode.ENGINE),
     ],
 )
+@pytest.mark.parametrize("lingers", ["", "1"])
 def test_an_engine_that_dies_elsewhere_ends_the_run(
-    finished: Deployment, tmp_path: pathlib.Path, without: str, at: str, status: int
+    finished: Deployment, tmp_path: pathlib.Path, without: str, at: str, status: int, lingers: str
 ) -> None:
     again = finished.copy(tmp_path, without=(without,))
     before = again.pointer()
-    with again.start("run", "--json") as process:
+    environment = {"FAKE_ENGINE_LINGERS": lingers}
+    with again.start("run", "--json", environment=environment) as process:
         process.wait_for(at)
         kill_core(again.engine)
         assert process.finish() == status, process.errors
