@@ -63,9 +63,11 @@ def make_environment(
         _metadata(site, "tabletune-vllm", "0.1.0", ENTRY_POINTS)
     python = folder / "bin" / "python"
     python.parent.mkdir()
+    # The interpreter of the tests may have the plugin: without its site-packages it has not.
+    bare = "" if plugin else " -S"
     python.write_text(
         "#!/bin/sh\n"
-        f'PYTHONPATH="{site}" FAKE_ENGINE_STATE="{folder}" exec "{sys.executable}" "$@"\n'
+        f'PYTHONPATH="{site}" FAKE_ENGINE_STATE="{folder}" exec "{sys.executable}"{bare} "$@"\n'
     )
     python.chmod(0o755)
     return FakeEnvironment(folder)
