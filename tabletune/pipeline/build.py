@@ -12,7 +12,7 @@ from tabletune.core.step_time import estimate_step_time
 from tabletune.core.surface import StepTimeSurface
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.table import BuildOptions, BuiltTable, build_table
-from tabletune.pipeline.plans import plan_for_table
+from tabletune.pipeline.plans import padded_tokens, plan_for_table
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import Fingerprint
@@ -33,6 +33,11 @@ class Evidence:
     qualification: Qualification
     profile: Profile
     prior: AcceptancePrior
+
+    def padded_tokens(self) -> PaddedTokens | None:
+        """(b, K) → tokens that the step is padded to; None for an engine without graphs."""
+        facts = self.fingerprint
+        return padded_tokens(self.plan, facts.engine, facts.device, facts.method)
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from tabletune.pipeline.build import Build, Evidence, build_version
 from tabletune.pipeline.identify import request_settings
-from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.records.acceptance import AcceptancePrior
@@ -67,8 +66,5 @@ def rebuild(workspace: Workspace) -> Build:
         raise WorkspaceError(workspace.root, "no run was started in this folder", advice)
     request = RunRequest.load(workspace.request_path)
     evidence = load_evidence(workspace, request)
-    fingerprint = evidence.fingerprint
-    padded = padded_tokens(
-        evidence.plan, fingerprint.engine, fingerprint.device, fingerprint.method
-    )
+    padded = evidence.padded_tokens()
     return build_version(request, evidence, padded)

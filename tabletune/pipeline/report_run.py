@@ -5,7 +5,7 @@ import pathlib
 
 from tabletune.pipeline.build import Build, Evidence
 from tabletune.pipeline.engine_config import stock_arguments
-from tabletune.pipeline.plans import padded_tokens, padding_grid
+from tabletune.pipeline.plans import padding_grid
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.session import CPU_KV_CACHE, CPU_KV_CACHE_GIB
 from tabletune.pipeline.workspace import WorkspaceError
@@ -57,14 +57,11 @@ def report_run(
     Raises:
         ReportError: it cannot be written.
     """
-    fingerprint = evidence.fingerprint
-    padded = padded_tokens(
-        evidence.plan, fingerprint.engine, fingerprint.device, fingerprint.method
-    )
+    padded = evidence.padded_tokens()
     report = ReportInput(
         title=f"{pathlib.PurePath(request.model).name} with {request.method}",
         generated_at=generated_at,
-        fingerprint=fingerprint,
+        fingerprint=evidence.fingerprint,
         plan=evidence.plan,
         qualification=evidence.qualification,
         profile=evidence.profile,

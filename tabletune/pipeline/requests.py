@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Progress
-from tabletune.measure.prompts import PromptSet, load_prompts, prompt_set
+from tabletune.measure.prompts import PromptSet, load_prompts
 from tabletune.measure.render import Renderer
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.session import LiveEngine
@@ -26,11 +26,7 @@ def sample_prompts(request: RunRequest) -> PromptSet:
         PromptFileError: the file cannot be used.
     """
     prompts = load_prompts(pathlib.Path(request.prompts) if request.prompts else None)
-    everything = list(prompts.prompts)
-    if len(everything) <= request.prompt_count:
-        return prompts
-    step = len(everything) / request.prompt_count
-    return prompt_set([everything[int(i * step)] for i in range(request.prompt_count)])
+    return prompts.sample(request.prompt_count)
 
 
 def natural_requests(

@@ -12,7 +12,6 @@ from tabletune.measure.clock import Clock
 from tabletune.measure.progress import Progress
 from tabletune.pipeline.build import Build, Evidence, build_version, expected_tokens_of
 from tabletune.pipeline.identify import Target
-from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.report_run import report_run, serve_command
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.run_context import RunContext
@@ -140,10 +139,7 @@ def measure(context: RunContext) -> Evidence:
 
 def make_table(context: RunContext, evidence: Evidence) -> Build:
     """Build the table version and keep it."""
-    fingerprint = evidence.fingerprint
-    padded = padded_tokens(
-        evidence.plan, fingerprint.engine, fingerprint.device, fingerprint.method
-    )
+    padded = evidence.padded_tokens()
     build = build_version(context.request, evidence, padded)
     context.workspace.save(context.identity, build.version)
     return build

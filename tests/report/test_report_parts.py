@@ -8,11 +8,11 @@ import report_sample
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tabletune.records.diff import diff_rows
 from tabletune.records.table import table_from_dense
 from tabletune.records.verdict import Margins, Ratio, Verdict
 from tabletune.report.batch_axis import powers_up_to
 from tabletune.report.policies import best_fixed, in_order, limit, read_policy, standing
-from tabletune.report.section_difference import changes
 from tabletune.report.spread import spread
 from tabletune.report.text import duration, number, percent, plural, verdict_sentence
 from tabletune.report.theme import Theme, VariablePalette, contrast
@@ -139,9 +139,9 @@ def test_a_failed_verdict_in_one_sentence() -> None:
 def test_changes_between_tables_of_different_sizes() -> None:
     old = table_from_dense([0, 3, 3, 1, 1], 3)
     new = table_from_dense([0, 3, 2, 2, 1, 0], 3)
-    found = [(c.first, c.last, c.old, c.new) for c in changes(old, new)]
+    found = [(c.first, c.last, c.old_length, c.new_length) for c in diff_rows(old, new)]
     assert found == [(2, 2, 3, 2), (3, 3, 1, 2), (5, 5, None, 0)]
-    assert changes(old, old) == []
+    assert list(diff_rows(old, old)) == []
 
 
 def test_axis_ticks_end_at_the_largest_without_crowding() -> None:
