@@ -39,18 +39,20 @@ class Absorption:
     worst_loss: float
 
 
-def follow_argmax(loss: FloatArray, near_tie: float) -> list[int]:
+def follow_argmax(loss: FloatArray, near_tie: float | FloatArray) -> list[int]:
     """A column per batch size: the best one, but the last one is kept while it is near it.
 
     loss: float64[B, L] against the best usable column, infinite where not usable. The column
-    in use is left only where it loses more than `near_tie`, so the path loses at most that.
+    in use is left only where it loses more than `near_tie` (one share, or float64[B]), so the
+    path loses at most that.
 
     >>> follow_argmax(np.array([[0.0, 0.3], [0.005, 0.0], [0.02, 0.0], [0.0, 0.001]]), 0.01)
     [0, 0, 1, 1]
     """
     path: list[int] = []
-    for row in loss:
-        keep = bool(path) and row[path[-1]] <= near_tie
+    ties: FloatArray = np.broadcast_to(np.asarray(near_tie, dtype=np.float64), len(loss))
+    for row, tie in zip(loss, ties, strict=True):
+        keep = bool(path) and bool(row[path[-1]] <= tie)
         path.append(path[-1] if keep else int(np.argmin(row)))
     return path
 

@@ -38,6 +38,9 @@ class TableRange:
 @dataclass(frozen=True)
 class BuildOptions:
     """near_tie: the length in use is kept while it loses at most this share of goodput.
+    uncertainty: (batch size, draft length) -> share by which the goodput may be off; where it
+        is larger than `near_tie` it takes its place, up to `max_tie`: a difference that was not
+        seen for sure earns no edge. None: as in the paper, `near_tie` everywhere.
     narrow_share: ranges narrower than this share of their first batch size are merged.
     max_merge_loss: a narrow range is kept where merging it would lose more than this share of
         goodput at any of its batch sizes; None, as in the paper: merge at any price. The last
@@ -49,6 +52,8 @@ class BuildOptions:
     """
 
     near_tie: float = 0.01
+    uncertainty: Callable[[int, int], float] | None = None
+    max_tie: float = 0.02
     narrow_share: float = 0.25
     max_merge_loss: float | None = None
     max_tpot_s: float | None = None
@@ -136,7 +141,7 @@ def build_table(
     notes += tpot_notes
     loss = np.where(choosable, plane.loss(), np.inf)
     segments, absorbed, kept = absorb_narrow(
-        to_segments(follow_argmax(loss, options.near_tie)),
+        to_segments(follow_argmax(loss, _ties(plane, choosable, options))),
         loss,
         options.narrow_share,
         options.max_merge_loss,
@@ -171,6 +176,18 @@ def build_table(
     )
     ranges = tuple(_range(plane, segment) for segment in segments)
     return BuiltTable(ranges, merges, tuple(notes), within)
+
+
+def _ties(plane: GoodputMap, choosable: BoolArray, options: BuildOptions) -> float | FloatArray:
+    """float64[B]: the share of goodput below which a difference counts as a tie."""
+    if options.uncertainty is None:
+        return options.near_tie
+    ties = np.full(plane.max_batch_size, options.near_tie)
+    best = np.where(choosable, plane.goodput_tok_s, 0.0).argmax(axis=1)
+    for index, column in enumerate(best):
+        unsure = options.uncertainty(index + 1, plane.lengths[column])
+        ties[index] = max(options.near_tie, min(unsure, options.max_tie))
+    return ties
 
 
 def predicted_loss(

@@ -94,6 +94,7 @@ def build_version(
     tokens = expected_tokens_of(evidence.prior)
     envelope = evidence.qualification.envelope
     options = BuildOptions(
+        uncertainty=surface.relative_uncertainty,
         max_tpot_s=None if request.max_tpot_ms is None else request.max_tpot_ms / 1e3,
         allowed=set(envelope.lengths),
         forbidden_transitions=envelope.forbidden_transitions,

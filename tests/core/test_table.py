@@ -180,6 +180,16 @@ def test_near_ties_do_not_make_edges() -> None:
     assert build_table(surface, ONE, 60).as_rows() == [(1, 60, 3)]
 
 
+@given(surfaces(), survivals(size=5), st.floats(0, 0.1), st.floats(0, 0.05))
+def test_what_was_not_seen_for_sure_earns_no_edge(surface, s, unsure: float, cap: float) -> None:
+    """With the same uncertainty everywhere it is a near tie of that size, up to the cap."""
+    size = _size(surface)
+    options = BuildOptions(uncertainty=lambda _b, _k: unsure, max_tie=cap)
+    found = build_table(surface, _tokens(s), size, options)
+    plain = BuildOptions(near_tie=max(0.01, min(unsure, cap)))
+    assert found.as_rows() == build_table(surface, _tokens(s), size, plain).as_rows()
+
+
 def test_a_narrow_range_goes_to_the_better_neighbour() -> None:
     """20..23 spans 4, below a quarter of 20; length 1 is the second best there."""
     cells = {}
