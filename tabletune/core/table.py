@@ -184,8 +184,8 @@ def _ties(plane: GoodputMap, choosable: BoolArray, options: BuildOptions) -> flo
         return options.near_tie
     ties = np.full(plane.max_batch_size, options.near_tie)
     best = np.where(choosable, plane.goodput_tok_s, 0.0).argmax(axis=1)
-    for index, column in enumerate(best.tolist()):
-        unsure = options.uncertainty(index + 1, plane.lengths[column])
+    for index in range(plane.max_batch_size):
+        unsure = options.uncertainty(index + 1, plane.lengths[int(best[index])])
         ties[index] = max(options.near_tie, min(unsure, options.max_tie))
     return ties
 
