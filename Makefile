@@ -56,8 +56,8 @@ engine: setup
 # Locks hold versions and hashes only, no index.
 lock: setup
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes \
-	  --no-emit-index-url --no-annotate --no-header --extra measure --group dev \
-	  pyproject.toml -o $(LOCK)
+	  --no-emit-index-url --no-annotate --no-header \
+	  --extra measure --extra s3 --extra signatures --group dev pyproject.toml -o $(LOCK)
 
 clean:
 	rm -rf $(VENV) $(STATE) tabletune-demo

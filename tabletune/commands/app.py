@@ -22,9 +22,9 @@ from tabletune.commands.endings import (
 from tabletune.commands.exit_codes import ExitCode
 from tabletune.core.capture import GraphSettingsError, UnsupportedEngineError
 from tabletune.core.errors import CoreError
+from tabletune.identity.artifact import ArtifactError
 from tabletune.measure.acceptance import AcceptanceError
 from tabletune.measure.api import EngineApiError
-from tabletune.measure.artifact import ArtifactError
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.engine_install import BadRequirement
 from tabletune.measure.installed_engine import EnvironmentProblem

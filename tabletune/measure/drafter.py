@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from tabletune.measure.artifact import Artifact
+from tabletune.identity.artifact import Artifact
 from tabletune.measure.compat import Refusal, plain_method
 
 #: Methods without a drafter of their own.

@@ -7,7 +7,7 @@ import subprocess
 from collections.abc import Mapping
 from typing import Any, Final
 
-from tabletune.measure import engine_probe
+from tabletune.identity import engine_probe
 
 SCRIPT: Final = pathlib.Path(engine_probe.__file__)
 TIMEOUT_S: Final = 60.0

@@ -6,7 +6,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tabletune.measure.artifact import Artifact, identify
+from tabletune.identity.artifact import Artifact, identify
 from tabletune.measure.compat import Refusal, check_support, default_runner
 from tabletune.measure.drafter import check_drafter
 from tabletune.measure.probe import probe_engine

@@ -41,8 +41,9 @@ def import_all(packages: list[str], blocked: list[str]) -> subprocess.CompletedP
     [
         (["tabletune.core"], [*CONTROL_ONLY, "pydantic", "filelock", "matplotlib"]),
         (["tabletune.records"], [*CONTROL_ONLY, "filelock", "matplotlib"]),
-        (["tabletune.store"], [*CONTROL_ONLY, "filelock", "matplotlib"]),
-        (["tabletune_vllm"], [*CONTROL_ONLY, "filelock", "matplotlib"]),
+        (["tabletune.identity"], [*CONTROL_ONLY, "filelock", "matplotlib"]),
+        (["tabletune.store"], [*CONTROL_ONLY, "cryptography", "filelock", "matplotlib"]),
+        (["tabletune_vllm"], [*CONTROL_ONLY, "cryptography", "filelock", "matplotlib"]),
         (["tabletune.simulate"], [*CONTROL_ONLY, "pydantic", "filelock", "matplotlib"]),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tabletune.measure.artifact import Artifact, ArtifactError, identify
+from tabletune.identity.artifact import Artifact, ArtifactError, identify
 from tabletune.measure.drafter import check_drafter
 
 CONFIG = {

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from tabletune.measure.engine_probe import SMI_FIELDS, engine_platform, parse_smi, visible
+from tabletune.identity.engine_probe import SMI_FIELDS, engine_platform, parse_smi, visible
 from tabletune.measure.probe import SCRIPT, ProbeError, probe_engine
 
 SMI = (
