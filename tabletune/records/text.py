@@ -49,6 +49,7 @@ def speculative_config(
     method: str,
     drafter: str | None,
     method_settings: Mapping[str, object] | None = None,
+    table: Table | None = None,
 ) -> dict[str, object]:
     """vLLM's speculative config for this version.
 
@@ -63,6 +64,8 @@ def speculative_config(
         drafter: the drafter's model, None where the method has no weights.
         method_settings: further keys that the method needs, such as
             ``prompt_lookup_max``.
+        table: the boot table of an engine with the plugin (records/boot_table.py); the
+            version's own by default.
 
     Raises:
         ValueError: `method_settings` sets what is decided here.
@@ -70,7 +73,7 @@ def speculative_config(
     decided: dict[str, object] = {"method": method}
     if drafter is not None:
         decided["model"] = drafter
-    decided |= {MAXIMUM: version.plan.max_draft_length, SETTING: to_vllm(version.table)}
+    decided |= {MAXIMUM: version.plan.max_draft_length, SETTING: to_vllm(table or version.table)}
     clash = set(decided) & set(method_settings or {})
     if clash:
         raise ValueError(f"method settings {sorted(clash)} are decided by the table; remove them")
@@ -83,17 +86,18 @@ def serve_arguments(
     drafter: str | None,
     extra: Sequence[str] = (),
     method_settings: Mapping[str, object] | None = None,
+    table: Table | None = None,
 ) -> list[str]:
     """The arguments, after the model, with which ``vllm serve`` runs this version.
 
     The capture plan is part of them: the table is valid only with it. A plan in graph mode
     NONE is written out too, because vLLM's default on a GPU is to capture. vLLM captures the
-    lengths of the table it boots with, not those of the plan: where the plan has more than
-    the table, an engine that is to change its table while it runs must boot with a table that
-    names them all.
+    lengths of the table it boots with, not those of the plan: an engine that is to change its
+    table while it runs must boot with `boot_table`, which names them all.
 
     Args:
         extra: further engine arguments, as typed, such as ``["--dtype", "float32"]``.
+        table: see `speculative_config`.
 
     Raises:
         ValueError: `extra` or `method_settings` sets what the version decides.
@@ -105,7 +109,7 @@ def serve_arguments(
                 f"expected engine arguments that the table version leaves open, found "
                 f"{argument!r}, which it decides; remove it"
             )
-    config = speculative_config(version, method, drafter, method_settings)
+    config = speculative_config(version, method, drafter, method_settings, table)
     plan = version.plan
     graphs: dict[str, object] = {"cudagraph_mode": plan.graph_mode}
     if plan.capture_sizes:

