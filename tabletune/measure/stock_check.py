@@ -8,6 +8,9 @@ against the candidate under the plugin.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from tabletune.core.bootstrap import ratio_interval
 from tabletune.measure.windows import MetricsWindow
 from tabletune.records.table import Table
 from tabletune.records.verdict import StockCheck
@@ -15,6 +18,8 @@ from tabletune.records.verdict import StockCheck
 #: Guesses per draft may be this far off: the last draft of a request is cut short, and a
 #: batch may shrink between two looks.
 DRAFT_SLACK = 0.15
+#: A throughput below by so many margins does not fit, however wide its interval.
+FAR_BELOW = 3.0
 
 
 @dataclass(frozen=True)
@@ -66,11 +71,17 @@ def check_throughput(
 ) -> StockPart:
     """Mean throughput against the candidate's under the plugin, within the margin below.
 
-    A stock engine that is faster fits: the plugin's recording costs something.
+    It does not fit where it is clearly below (the interval's upper end), or far below though
+    noisy. A stock engine that is faster fits: the plugin's recording costs something.
     """
     ratio = (sum(stock_tok_s) / len(stock_tok_s)) / (sum(plugin_tok_s) / len(plugin_tok_s))
+    high = ratio
+    if min(len(stock_tok_s), len(plugin_tok_s)) > 1:
+        rng = np.random.default_rng(0)  # the same windows always give the same answer
+        high = ratio_interval(stock_tok_s, plugin_tok_s, rng=rng, paired=False).high
     evidence = f"concurrency {concurrency}: {ratio:.1%} of the throughput under the plugin"
-    return StockPart(ratio >= 1 - margin, evidence)
+    fits = high >= 1 - margin and ratio >= 1 - FAR_BELOW * margin
+    return StockPart(fits, evidence)
 
 
 def stock_check(

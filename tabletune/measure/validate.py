@@ -69,7 +69,6 @@ class Setup:
         rounds: of windows read from steps; fewer than 4 give very wide intervals.
         more_rounds: how many further rounds unclear pairs may get.
         metrics_rounds, more_metrics_rounds: the same for windows read from metrics pages.
-        slack: see judge.py.
     """
 
     candidate: Table
@@ -83,7 +82,6 @@ class Setup:
     more_rounds: int = 12
     metrics_rounds: int = 4
     more_metrics_rounds: int = 4
-    slack: float = 0.10
 
 
 @dataclass
@@ -245,7 +243,8 @@ def _compare(setup: Setup, bench: Bench, outcome: Outcome, concurrency: int) -> 
 
 
 def _unclear(comparisons: Sequence[Comparison]) -> set[str]:
-    return {c.policy for c in comparisons if c.standing == "unclear"}
+    """Pairs that further rounds could decide; for the same draft lengths they decide nothing."""
+    return {c.policy for c in comparisons if c.standing == "unclear" and not c.same_lengths}
 
 
 def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:
@@ -259,7 +258,7 @@ def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:
         for concurrency in outcome.measurements.concurrencies()
         for c in _compare(setup, bench, outcome, concurrency)
     ]
-    judgement = judge(comparisons, setup.slack)
+    judgement = judge(comparisons, setup.margins.slack)
     stock = _stock(setup, outcome)
     reasons = list(judgement.reasons)
     if stock is not None and not stock.passed:

@@ -107,6 +107,16 @@ def test_noise_neither_fails_a_good_table_nor_passes_a_bad_one():
     assert not any(bad for _, bad in outcomes)
 
 
+def test_further_rounds_are_not_spent_on_what_is_the_same_here():
+    """However noisy: a table that uses one length at this load is that fixed length."""
+    noisy = {"noise": 0.3, "drift": 0.3}
+    flat = table([1, SEQS, 3])
+    verdict = check(flat, 0, noisy, concurrencies=(4,), rounds=4, more_rounds=8)
+    windows = {m.policy: len(m.windows_tok_s) for m in verdict.measured}
+    assert windows["fixed-3"] == 4
+    assert max(windows.values()) > 4
+
+
 def test_unclear_pairs_alone_get_further_rounds():
     verdict = check(best_table(), 3, {"noise": 0.3}, concurrencies=(8,))
     windows = {m.policy: len(m.windows_tok_s) for m in verdict.measured}
