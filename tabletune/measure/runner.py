@@ -15,12 +15,12 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Final, NamedTuple, Self
 
 from tabletune.measure import engine_log, supervise
+from tabletune.measure.clock import Clock, SystemClock
 from tabletune.measure.engine_errors import (
     EngineDied,
     EngineError,
@@ -53,13 +53,6 @@ class EngineExit(NamedTuple):
     """The end of an engine: its exit status (negative: the signal; None: unknown)."""
 
     exit_status: int | None
-
-
-class Clock(NamedTuple):
-    """Time as the runner sees it; tests hand in another."""
-
-    monotonic_s: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
 
 
 def ignore_progress(progress: BootProgress) -> None:
@@ -181,12 +174,12 @@ class RunningEngine:
             EngineDied, EngineNotReady: see there. The engine is not stopped here.
         """
         follower = self._log
-        start_s = clock.monotonic_s()
+        start_s = clock.now_s()
         fatal_since_s: float | None = None
         reported: tuple[int, str, str] | None = None
         while True:
             follower.read()
-            waited_s = clock.monotonic_s() - start_s
+            waited_s = clock.now_s() - start_s
             state = (int(waited_s), follower.phase, follower.last_line)
             if state != reported:
                 progress(BootProgress(waited_s, follower.phase, follower.last_line))
@@ -199,12 +192,12 @@ class RunningEngine:
                 follower.read()
                 raise self._death(exit_, f"starting ({follower.phase})")
             if self.is_healthy():
-                self.boot_time_s = clock.monotonic_s() - start_s
+                self.boot_time_s = clock.now_s() - start_s
                 return
             if waited_s > deadline_s:
                 hint = engine_log.hint_for(self._log_of_this_start())
                 raise EngineNotReady(waited_s, follower.phase, hint, self.log_path, self.log_tail())
-            clock.sleep(POLL_S)
+            clock.sleep_s(POLL_S)
 
     def stop(self, grace_s: float | None = None) -> list[int]:
         """Stop the engine and every process it started; returns those that would not die.
@@ -288,7 +281,7 @@ def start_engine(
     Raises:
         PortTaken, EngineNotStarted, EngineDied, EngineNotReady.
     """
-    clock = clock or Clock()
+    clock = clock or SystemClock()
     if launch.port is not None:
         check_port(launch.port)
     if launch.command is None and not os.access(launch.python, os.X_OK):

@@ -1,10 +1,10 @@
 """The verdict of a validation: measured throughput ratios and whether they pass."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from tabletune.records.base import Facts, Record
+from tabletune.records.base import Facts, Migration, Record
 
 
 class Measured(Facts):
@@ -37,13 +37,16 @@ class Margins(Facts):
 
     `best_fixed` is against the best fixed length at each concurrency, `incumbent` against
     the table in force, `no_speculation` against an engine without speculation.
-    `confidence` is that of the intervals.
+    `confidence` is that of the intervals. `slack`: where more rounds left it unclear whether
+    a ratio holds, it passes by its mean while its interval reaches no further than this below
+    the bound (measure/judge.py).
     """
 
     best_fixed: float = Field(default=0.03, ge=0, lt=1)
     incumbent: float = Field(default=0.03, ge=0, lt=1)
     no_speculation: float = Field(default=0.05, ge=0, lt=1)
     confidence: float = Field(default=0.95, gt=0.5, lt=1)
+    slack: float = Field(default=0.10, ge=0, lt=1)
 
 
 class StockCheck(Facts):
@@ -53,10 +56,21 @@ class StockCheck(Facts):
     evidence: str
 
 
+#: What every verdict of format 1 was judged with, which did not say so.
+_FORMAT_1_SLACK = 0.10
+
+
+def _with_slack(fields: dict[str, Any]) -> dict[str, Any]:
+    """Format 1 to 2: the margins name the slack."""
+    return {**fields, "margins": {**fields["margins"], "slack": _FORMAT_1_SLACK}}
+
+
 class Verdict(Record):
     """The outcome of one validation; only a passing one lets a pointer move."""
 
     KIND: ClassVar[str] = "verdict"
+    FORMAT_VERSION: ClassVar[int] = 2
+    MIGRATIONS: ClassVar[dict[int, Migration]] = {1: _with_slack}
 
     table_version: str
     fingerprint: str

@@ -121,3 +121,12 @@ def standing(margins: Margins, ratio: Ratio) -> Standing:
     if least is None or ratio.low >= least:
         return "holds"
     return "fails" if ratio.high < least else "unclear"
+
+
+def too_noisy(margins: Margins, ratio: Ratio) -> bool:
+    """Whether the mean reaches the limit, but the interval falls below it by more than the slack.
+
+    Such a comparison fails a table, unless both sides ran the same draft lengths.
+    """
+    least = limit(margins, ratio)
+    return least is not None and ratio.ratio >= least and ratio.low < least - margins.slack

@@ -46,7 +46,9 @@ def _lead(verdict: Verdict) -> Html:
     ]
     text = (
         f"{plural(len(policies), 'policy was', 'policies were')} measured{each}. "
-        f"To pass, the table must hold {required}, at every concurrency. Measuring took "
+        f"To pass, the table must hold {required}, at every concurrency. Where "
+        "further rounds left that unclear, the mean decided, unless the interval went more than "
+        f"{100 * margins.slack:.0f} percentage points below the mark. Measuring took "
         f"{duration(verdict.wall_time_s)}."
     )
     return tag("p", text)

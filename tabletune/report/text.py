@@ -5,7 +5,7 @@ import math
 from tabletune.records.fingerprint import DeviceFacts
 from tabletune.records.qualification import Check
 from tabletune.records.verdict import Ratio, Verdict
-from tabletune.report.policies import best_fixed, limit, read_policy, standing
+from tabletune.report.policies import best_fixed, limit, read_policy, too_noisy
 from tabletune.report.report_input import ReportInput
 
 
@@ -98,10 +98,11 @@ def _failed_sentence(verdict: Verdict) -> str:
     if verdict.stock is not None and not verdict.stock.passed:
         return start + "a stock engine without the plugin does not follow it."
     if not short:
-        unclear = any(standing(verdict.margins, r) == "unclear" for r, _ in below)
-        noisy = "the measurement is too noisy to exclude a loss beyond the margin."
-        reasons = "; ".join(reason.rstrip(".") for reason in verdict.reasons) + "."
-        return start + (noisy if unclear else reasons)
+        noisy = [least for r, least in below if too_noisy(verdict.margins, r)]
+        if noisy:
+            loss = 1 - min(noisy) + verdict.margins.slack
+            return f"{start}the measurement is too noisy to exclude a loss beyond {loss:.0%}."
+        return start + "; ".join(reason.rstrip(".") for reason in verdict.reasons) + "."
     worst, least = min(short, key=lambda pair: (pair[0].ratio / pair[1], pair[0].concurrency))
     more = (
         f" It falls short in {plural(len(short) - 1, 'other comparison')}."

@@ -267,6 +267,7 @@ def verdicts(draw: st.DrawFn) -> Verdict:
                 incumbent=st.floats(0, 0.5),
                 no_speculation=st.floats(0, 0.5),
                 confidence=st.floats(0.6, 0.99),
+                slack=st.floats(0, 0.5),
             )
         ),
         measured=tuple(

@@ -1,10 +1,12 @@
 """Counts, profiles, qualifications, verdicts and pointers refuse what contradicts itself."""
 
+import json
 from typing import Any
 
 import pytest
 
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.base import RecordError
 from tabletune.records.pointer import Pointer
 from tabletune.records.qualification import Check
 from tabletune.records.step_profile import Cell, Profile
@@ -138,6 +140,16 @@ def test_a_ratio_and_a_throughput_are_plausible() -> None:
 def test_margins_are_fractions(margin: float) -> None:
     with pytest.raises(ValueError, match="best_fixed"):
         Margins(best_fixed=margin)
+
+
+def test_a_verdict_without_its_slack_had_that_of_its_time() -> None:
+    """Format 1 did not name it; every verdict was judged with 0.10."""
+    fields = json.loads(verdict(margins=Margins(slack=0.05)).to_json())
+    assert fields["margins"].pop("slack") == 0.05
+    old = json.dumps(fields | {"format_version": 1}).encode()
+    assert Verdict.from_json(old).margins == Margins(slack=0.10)
+    with pytest.raises(RecordError, match="no valid format_version 1"):
+        Verdict.from_json(json.dumps(fields | {"format_version": 1, "margins": 3}).encode())
 
 
 def pointer(**changes: Any) -> Pointer:
