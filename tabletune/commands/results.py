@@ -7,7 +7,7 @@ from rich.markup import escape
 from rich.table import Table as RichTable
 
 from tabletune.pipeline.run import RunResult
-from tabletune.records.diff import diff_words
+from tabletune.pipeline.serve import WITH_PLUGIN, WITHOUT_PLUGIN, ServeCommands
 from tabletune.records.table import Table
 from tabletune.records.verdict import Verdict
 
@@ -34,7 +34,7 @@ def result_json(result: RunResult) -> dict[str, Any]:
             "sequence": move.pointer.sequence,
             "moved": move.moved,
         },
-        "serve": result.command,
+        "serve": result.commands.as_json(),
         "report": str(result.report_html),
         "boot_times_s": {name: round(t, 1) for name, t in result.boot_times_s.items()},
         "profile_s": round(result.evidence.profile.wall_time_s, 1),
@@ -94,12 +94,18 @@ def print_result(result: RunResult, console: Console | None = None) -> None:
     console.print(f"table version [bold]{version}[/bold]\n  {escape(state)}")
     for note in move.notes if move is not None else ():
         console.print(f"  {note}", markup=False, soft_wrap=True)
-    console.print("serve it with:")
-    console.print(result.command, markup=False, soft_wrap=True)
+    show_commands(result.commands, console)
     console.print(f"report: {result.report_html}", markup=False, soft_wrap=True)
 
 
-def show_difference(old: Table | None, new: Table, console: Console) -> None:
-    """What changes from one table to another, in words."""
-    for line in diff_words(old, new) or ["no difference"]:
+def show_commands(commands: ServeCommands, console: Console) -> None:
+    """Both command lines, each whole on one line, for a shell."""
+    adapting, stock = commands.graph_counts
+    for title, line, graphs in (
+        (WITH_PLUGIN, commands.with_plugin, adapting),
+        (WITHOUT_PLUGIN, commands.without_plugin, stock),
+    ):
+        console.print(f"serve it {title}{f', {graphs} graphs' if graphs else ''}:", soft_wrap=True)
         console.print(line, markup=False, soft_wrap=True)
+    for note in commands.notes:
+        console.print(f"  {note}", markup=False, soft_wrap=True)

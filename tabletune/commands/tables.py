@@ -15,10 +15,12 @@ from tabletune.commands.options import (
     Out,
     StoreRoot,
 )
-from tabletune.commands.results import show_difference, show_table, show_verdict
+from tabletune.commands.results import show_commands, show_table, show_verdict
 from tabletune.commands.who import user_name
 from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.offline import rebuild
+from tabletune.pipeline.request import RequestError, RunRequest
+from tabletune.pipeline.serve import stored_commands
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.records.base import RecordError
 from tabletune.records.diff import diff_rows, version_diff_words
@@ -62,6 +64,8 @@ def show(
     opened = _store(out, store)
     version_hash, version = find_version(opened, name)
     verdicts = _verdicts_of(opened, version_hash)
+    channel = name if name in opened.channels() else "live"
+    commands = stored_commands(opened, version, channel, _last_request(out))
     if as_json:
         print_json(
             {
@@ -70,6 +74,8 @@ def show(
                 "fingerprint": version.fingerprint,
                 "graph_mode": version.plan.graph_mode,
                 "capture_sizes": list(version.plan.capture_sizes),
+                "lengths": list(version.plan.lengths),
+                "serve": None if commands is None else commands.as_json(),
                 "verdicts": [{"passed": v.passed, "at": v.validated_at} for v in verdicts],
             }
         )
@@ -82,10 +88,20 @@ def show(
     console.print(f"capture plan: graph mode {plan.graph_mode}{sizes if plan.graph_count else ''}")
     for verdict in sorted(verdicts, key=lambda v: v.validated_at)[-1:]:
         show_verdict(verdict, console)
+    if commands is not None:
+        show_commands(commands, console)
     if name in opened.channels():
         console.print(f"history of channel {name!r}:")
         for line in describe_history(opened, name):
             console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def _last_request(out: pathlib.Path) -> RunRequest | None:
+    """What was last asked for in the folder, None where nothing readable says so."""
+    try:
+        return RunRequest.load(Workspace(out).request_path) if out.is_dir() else None
+    except (OSError, RecordError, RequestError):
+        return None
 
 
 def diff(
@@ -104,8 +120,7 @@ def diff(
         print_json({"rows": rows, "words": version_diff_words(before, after)})
         return
     console = Console(highlight=False)
-    show_difference(before.table, after.table, console)
-    for line in version_diff_words(before, after):
+    for line in version_diff_words(before, after) or ["no difference"]:
         console.print(line, markup=False, soft_wrap=True)
 
 

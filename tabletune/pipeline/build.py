@@ -12,11 +12,11 @@ from tabletune.core.step_time import estimate_step_time
 from tabletune.core.surface import StepTimeSurface
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.table import BuildOptions, BuiltTable, build_table
-from tabletune.pipeline.plans import padded_tokens, plan_for_table
+from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import Fingerprint
-from tabletune.records.plan import CapturePlan, Envelope
+from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import Parents, Range, Table, TableVersion
@@ -84,6 +84,9 @@ def build_version(
 ) -> Build:
     """The table with the highest predicted goodput, as an immutable version.
 
+    Its plan and envelope are the whole ones that were qualified, not only the table's lengths:
+    an engine that adapts, or follows a later table, may use all of them.
+
     The same evidence gives the same version, byte for byte: `created_at` is when the newest
     of its parents was measured.
 
@@ -103,7 +106,7 @@ def build_version(
     built = build_table(surface, tokens, request.max_num_seqs, options)
     table = Table(
         max_num_seqs=request.max_num_seqs,
-        max_draft_length=request.max_draft_length,
+        max_draft_length=evidence.plan.max_draft_length,  # the request's, or less
         ranges=tuple(
             Range(
                 first=part.first,
@@ -115,15 +118,11 @@ def build_version(
         ),
         notes=built.notes,
     )
-    fingerprint = evidence.fingerprint
-    plan = plan_for_table(
-        evidence.plan, table.lengths, fingerprint.engine, fingerprint.device, fingerprint.method
-    )
     version = TableVersion(
         table=table,
-        plan=plan,
-        envelope=_within(envelope, table.lengths),
-        fingerprint=fingerprint.identity,
+        plan=evidence.plan,
+        envelope=envelope,
+        fingerprint=evidence.fingerprint.identity,
         parents=Parents(
             profile=evidence.profile.content_hash,
             acceptance_prior=evidence.prior.content_hash,
@@ -138,14 +137,6 @@ def build_version(
         ),
     )
     return Build(version, built, _grid(surface, tokens, request))
-
-
-def _within(envelope: Envelope, lengths: tuple[int, ...]) -> Envelope:
-    """The part of the envelope that an engine with only these lengths has captured."""
-    return Envelope(
-        allowed={str(k): envelope.allowed[str(k)] for k in lengths},
-        forbidden_transitions=envelope.forbidden_transitions,
-    )
 
 
 def _grid(surface: StepTimeSurface, tokens: np.ndarray, request: RunRequest) -> np.ndarray:

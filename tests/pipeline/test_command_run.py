@@ -77,6 +77,11 @@ def test_commands_after_a_run(finished: Deployment, tmp_path: pathlib.Path, name
     assert ended.process.returncode == ExitCode.OK, ended.errors
     if name == "build":
         assert ended.json["table_version"] == version
+    if name == "show":
+        serve = ended.json["serve"]
+        source = f"TABLETUNE_SOURCE={(after.out / 'store').as_uri()}"
+        assert source in serve["with_plugin"]
+        assert "TABLETUNE" not in serve["without_plugin"]
     if name == "diff":
         assert ended.json["rows"] == []
     if name == "promote":

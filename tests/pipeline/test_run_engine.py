@@ -105,7 +105,8 @@ def test_only_a_passing_verdict_promotes(first: RunResult, folder: pathlib.Path)
 def test_report_and_command_are_there(first: RunResult) -> None:
     page = first.report_html.read_text(encoding="utf-8")
     assert first.build.version.content_hash[:12] in page
-    assert "num_speculative_tokens_per_batch_size" in first.command
+    assert "num_speculative_tokens_per_batch_size" in first.commands.with_plugin
+    assert "num_speculative_tokens_per_batch_size" in first.commands.without_plugin
 
 
 def test_the_table_can_be_built_again_without_an_engine(
