@@ -1,0 +1,1 @@
+"""The controller: from promoted table, live observations and time to decisions. Pure."""

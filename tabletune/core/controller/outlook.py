@@ -1,0 +1,80 @@
+"""What each length is believed to yield at each batch size, and how sure that is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from tabletune.core.controller.plane import Bools, Plane
+from tabletune.core.controller.residuals import StepTimeResiduals
+from tabletune.core.controller.survival import LiveSurvival
+from tabletune.core.words import FloatArray, IntArray
+
+_DIGITS = 9  # beliefs are rounded, so that machines whose last bits differ decide alike
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """log_goodput: float64[B, L], log of tokens per second and request; -inf where not usable.
+    log_time: float64[B, L], log seconds of a step, corrected. expected_tokens: float64[K+1].
+    contrast_sd: float64[B, L], doubt about log goodput against the length in force.
+    columns: int64[B], of the lengths in force; current: float64[B], their log goodput, NaN
+    where it is not known.
+    """
+
+    log_goodput: FloatArray
+    log_time: FloatArray
+    expected_tokens: FloatArray
+    contrast_sd: FloatArray
+    columns: IntArray
+    current: FloatArray
+
+    def gain(self) -> FloatArray:
+        """Log goodput over that of the length in force, float64[B, L]."""
+        return self.log_goodput - self.current[:, None]
+
+
+def look(
+    plane: Plane,
+    survival: LiveSurvival,
+    residuals: StepTimeResiduals,
+    in_force: tuple[int, ...],
+    excluded: frozenset[int] = frozenset(),
+) -> Outlook:
+    """The outlook on all cells against the table in force. excluded: lengths in quarantine."""
+    gains = survival.gains()
+    tokens = 1.0 + np.concatenate(([0.0], np.cumsum(gains)))
+    lengths = np.asarray(plane.lengths)
+    log_tokens = np.log(tokens)[lengths]
+    log_time = np.round(plane.log_time + residuals.log_ratio(), _DIGITS)
+    believed = np.round(log_tokens, _DIGITS)[None, :] - log_time
+    allowed: Bools = plane.usable & ~np.isin(lengths, list(excluded))[None, :]
+    # A quarantine never leaves a batch size without a length.
+    allowed = np.where(allowed.any(axis=1)[:, None], allowed, plane.usable)
+    columns = plane.columns_of(in_force)
+    rows = np.arange(plane.max_batch_size)
+    current = np.where(columns >= 0, believed[rows, columns], np.nan)
+    variance = _token_variance(survival, gains, tokens, lengths)
+    slower = residuals.contrast_variance()[residuals.group_of[1:]]
+    sd = np.sqrt(variance[columns] + slower[rows, columns])
+    return Outlook(
+        np.where(allowed, believed, -np.inf),
+        log_time,
+        tokens,
+        np.round(sd, _DIGITS),
+        columns,
+        current,
+    )
+
+
+def _token_variance(
+    survival: LiveSurvival, gains: FloatArray, tokens: FloatArray, lengths: IntArray
+) -> FloatArray:
+    """Variance of log E(K') - log E(K), float64[L, L], from conditional acceptances that are
+    independent given the counts: d log E(K) / d log c_i = (sum of p_j S_j, i <= j <= K) / E(K)."""
+    reach = np.arange(1, gains.size + 1)[None, :] <= lengths[:, None]
+    summed = np.cumsum((gains[None, :] * reach)[:, ::-1], axis=1)[:, ::-1]
+    slope = summed / tokens[lengths][:, None]
+    apart = slope[:, None, :] - slope[None, :, :]
+    return (apart**2) @ survival.log_acceptance_variance()
