@@ -26,13 +26,12 @@ from tabletune.core.capture import choose_plan
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.probe import probe_engine
-from tabletune.measure.qualify import qualify
 from tabletune.measure.qualify_options import QualifyOptions
 from tabletune.measure.qualify_result import QualificationResult
 from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.plans import plan_record
+from tabletune.pipeline.qualify_plan import qualify_plan
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.requests import sample_prompts, step_time_requests
 from tabletune.pipeline.session import EngineSession
 from tabletune.records.plan import CapturePlan
 
@@ -115,25 +114,15 @@ def try_plan(
     entry["boot_s"] = round(live.engine.boot_time_s, 1)
     captured = live.api.graphs()
     entry["captured"] = captured.get("counts", captured.get("reason"))
-    requests, _ = step_time_requests(request, sample_prompts(request), live, progress)
-    progress.start("qualify")
-
-    def died() -> str | None:
-        return None if live.engine.died() is None else " | ".join(live.engine.log_tail(12))
-
-    result = qualify(
-        live.api,
-        live.model.name,
-        requests,
-        plan.lengths,
-        plan.max_num_seqs,
+    result = qualify_plan(
+        request,
+        live,
+        plan,
         clock=SystemClock(),
         progress=progress,
-        died=died,
         options=QualifyOptions.for_step_time(
             0.008, MAX_NUM_SEQS, plan.lengths, "constant", check_output=False
         ),
-        check_output=False,
     )
     return entry | result_of(result)
 

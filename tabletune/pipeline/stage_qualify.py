@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from tabletune.core.capture import compare_captured, predict_graphs
-from tabletune.measure.engine_errors import EngineDied
-from tabletune.measure.qualify import qualify
 from tabletune.measure.qualify_fallback import (
     TOLERATED_STALLS,
     NothingQualified,
@@ -15,7 +13,7 @@ from tabletune.measure.qualify_fallback import (
 )
 from tabletune.measure.qualify_result import QualificationResult
 from tabletune.pipeline.plans import choose_plans, graph_settings
-from tabletune.pipeline.requests import sample_prompts, step_time_requests
+from tabletune.pipeline.qualify_plan import qualify_plan
 from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.session import LiveEngine
 from tabletune.records.plan import CapturePlan
@@ -76,21 +74,13 @@ def _sacrificial(run: RunContext, plan: CapturePlan) -> Iterator[LiveEngine]:
 
 
 def _qualify(run: RunContext, live: LiveEngine, plan: CapturePlan) -> QualificationResult:
-    prompts = sample_prompts(run.request)
-    requests, _ = step_time_requests(run.request, prompts, live, run.progress)
-    run.progress.start("qualify")
-    result = qualify(
-        live.api,
-        live.model.name,
-        requests,
-        plan.lengths,
-        plan.max_num_seqs,
+    result = qualify_plan(
+        run.request,
+        live,
+        plan,
         clock=run.clock,
         progress=run.progress,
-        died=lambda: _died(live),
-        step_kind="mixed" if run.request.step_kind == "mixed" else "constant",
         covered=_covered(run, live, plan),
-        check_output=not run.request.synthetic,
     )
     _keep_steps(run, plan, result)
     if not result.passed or result.stalled_share > TOLERATED_STALLS:
@@ -107,20 +97,6 @@ def _keep_steps(run: RunContext, plan: CapturePlan, result: QualificationResult)
         "slowest": [dataclasses.asdict(step) for step in result.slowest],
     }
     run.workspace.write_json(run.identity, "qualification-steps", steps)
-
-
-def _died(live: LiveEngine) -> str | None:
-    """The log's last lines once the engine is gone.
-
-    After its core was killed, vLLM's server was seen to stay for a minute, answering nothing:
-    what it logged tells sooner than its end.
-    """
-    try:
-        live.engine.check("qualifying")
-    except EngineDied as death:
-        how = "a fatal error" if death.exit_status is None else f"exit status {death.exit_status}"
-        return f"{how}; " + " | ".join(live.engine.log_tail(8))
-    return None
 
 
 def _covered(
