@@ -240,7 +240,7 @@ class Controller:
             "dispersion": self._survival.dispersion,
             "account_s": self._explorer.account.balance_s,
         }
-        survival = self._survival.gains().tolist()
+        survival = self._survival.gains.tolist()
         evidence |= {f"survival_{i}": value for i, value in enumerate(survival, 1)}
         return {k: round(v, 6) for k, v in evidence.items() if np.isfinite(v)}
 
@@ -257,8 +257,8 @@ class Controller:
             "objective": self.promoted.objective,
             "settling": self.settling,
             "off": self.off,
-            "survival": [round(v, 6) for v in self._survival.survival().tolist()],
-            "proposal_rate": [round(v, 6) for v in self._survival.proposal_rate().tolist()],
+            "survival": [round(v, 6) for v in self._survival.survival.tolist()],
+            "proposal_rate": [round(v, 6) for v in self._survival.proposal_rate.tolist()],
             "dispersion": round(self._survival.dispersion, 3),
             "traffic_changes": self._survival.changes,
             "residuals": self._residuals.summary(),

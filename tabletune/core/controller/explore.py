@@ -185,7 +185,7 @@ class Explorer:
         if now_s < self._blind_at_s or not (off or tail.any()):
             return None
         # Where nothing is drafted the shortest probe that shows a good drafter is enough.
-        gains = survival.gains()
+        gains = survival.gains
         seen = gains.size if not (off or tail.any()) else (0 if off else int(np.argmax(tail)))
         level = float(gains[seen - 1]) if seen else 1.0
         hopeful = gains.copy()

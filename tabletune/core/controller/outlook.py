@@ -43,15 +43,13 @@ def look(
     excluded: frozenset[int] = frozenset(),
 ) -> Outlook:
     """The outlook on all cells against the table in force. excluded: lengths in quarantine."""
-    gains = survival.gains()
+    gains = survival.gains
     tokens = 1.0 + np.concatenate(([0.0], np.cumsum(gains)))
     lengths = np.asarray(plane.lengths)
     log_tokens = np.log(tokens)[lengths]
     log_time = np.round(plane.log_time + residuals.log_ratio(), _DIGITS)
     believed = np.round(log_tokens, _DIGITS)[None, :] - log_time
-    allowed: Bools = plane.usable & ~np.isin(lengths, list(excluded))[None, :]
-    # A quarantine never leaves a batch size without a length.
-    allowed = np.where(allowed.any(axis=1)[:, None], allowed, plane.usable)
+    allowed = _allowed(plane, lengths, excluded)
     columns = plane.columns_of(in_force)
     rows = np.arange(plane.max_batch_size)
     current = np.where(columns >= 0, believed[rows, columns], np.nan)
@@ -62,10 +60,20 @@ def look(
         np.where(allowed, believed, -np.inf),
         log_time,
         tokens,
-        np.round(sd, _DIGITS),
+        np.round(sd, _DIGITS).astype(np.float64),
         columns,
         current,
     )
+
+
+def _allowed(plane: Plane, lengths: IntArray, excluded: frozenset[int]) -> Bools:
+    """Usable and not in quarantine, which never leaves a batch size without a length."""
+    if not excluded:
+        return plane.usable
+    allowed: Bools = plane.usable & ~np.isin(lengths, list(excluded))[None, :]
+    nothing: Bools = np.logical_not(np.logical_or.reduce(allowed, axis=1))
+    allowed[nothing] = plane.usable[nothing]
+    return allowed
 
 
 def _token_variance(
@@ -77,4 +85,4 @@ def _token_variance(
     summed = np.cumsum((gains[None, :] * reach)[:, ::-1], axis=1)[:, ::-1]
     slope = summed / tokens[lengths][:, None]
     apart = slope[:, None, :] - slope[None, :, :]
-    return (apart**2) @ survival.log_acceptance_variance()
+    return (apart**2) @ survival.log_acceptance_variance

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tabletune.core.controller.promoted import Promoted
-from tabletune.core.words import FloatArray, IntArray
+from tabletune.core.words import IntArray
 
 Bools = npt.NDArray[np.bool_]
 

@@ -17,10 +17,10 @@ import numpy as np
 from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.words import Cell, FloatArray, IntArray
 
-_GROUP_RATIO = 1.08  # batch sizes of a group differ by at most this
+_GROUP_RATIO = 1.1  # batch sizes of a group differ by at most this
 _LEAST_SD = 0.01  # of one step's log time, whatever its sample says
 _CORRELATED = 2.0  # neighbouring steps are not independent
-_FAR = 4.0  # innovations beyond so many standard deviations: the offset is no longer believed
+_RELAX_S = 2.0  # relaxing costs more than all else, and nothing happens within this time
 
 
 class StepTimeResiduals:
@@ -42,11 +42,14 @@ class StepTimeResiduals:
         self._covariance = self._prior.copy()
         self._half_lives = np.full(self._mean.size, settings.offset_half_life_s)
         self._half_lives[:: self._width] = settings.common_half_life_s
-        self._far: dict[Cell, int] = {}
+        self._waiting_s = 0.0
 
     def update(self, cells: Iterable[tuple[Cell, int, float, float]], elapsed_s: float) -> None:
         """cells: ((batch size, draft length), steps, mean log ratio, log sd of a step)."""
-        self._relax(elapsed_s)
+        self._waiting_s += elapsed_s
+        if self._waiting_s >= _RELAX_S:
+            self._relax(self._waiting_s)
+            self._waiting_s = 0.0
         for (group, column), (value, variance) in self._pooled(cells).items():
             self._observe(group, column, value, variance)
 
@@ -54,7 +57,9 @@ class StepTimeResiduals:
         keep = 0.5 ** (elapsed_s / self._half_lives)
         self._mean *= keep
         both = keep[:, None] * keep[None, :]
-        self._covariance = self._covariance * both + self._prior * (1.0 - both)
+        self._covariance -= self._prior
+        self._covariance *= both
+        self._covariance += self._prior
 
     def _pooled(
         self, cells: Iterable[tuple[Cell, int, float, float]]

@@ -93,7 +93,9 @@ def _cells(columns: StepColumns, steady: Bools) -> tuple[CellTimes, ...]:
         return ()
     times = columns.step_time_s[steady]
     keys, groups = _grouped(columns.batch_size[steady] * 4096 + columns.verified_length[steady])
-    return tuple(_cell(key // 4096, key % 4096, times[rows]) for key, rows in zip(keys, groups))
+    return tuple(
+        _cell(key // 4096, key % 4096, times[rows]) for key, rows in zip(keys, groups, strict=True)
+    )
 
 
 def _grouped(keys: Ints) -> tuple[list[int], list[Ints]]:
