@@ -47,8 +47,8 @@ class TabletuneEndpoints:
         except SettingsError as error:
             self._reason = str(error)
             warn_once(f"TableTune stays off: {error}")
-        if self._settings is not None and not self._settings.measure:
-            self._reason = "TABLETUNE_MEASURE is not 1"
+        if self._settings is not None:
+            self._reason = self._settings.inert
 
     def attach_router(self, app: Any) -> None:
         """Add the routes to the application. Never raises."""
@@ -66,7 +66,7 @@ class TabletuneEndpoints:
         route = importlib.import_module("starlette.routing").Route
         response = importlib.import_module("starlette.responses").JSONResponse
         routes: list[tuple[str, str, Handler]] = [("GET", "status", self._status)]
-        if self._reason is None:
+        if self._settings is not None and self._settings.measure:
             routes += [
                 ("GET", "steps", self._steps),
                 ("GET", "graphs", self._graphs),

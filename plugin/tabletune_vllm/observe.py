@@ -1,7 +1,8 @@
 """What is recorded of an engine step, from plain values that the seam hands over."""
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tabletune_vllm.ring import StepRing
 
@@ -22,6 +23,15 @@ _SUMS = (
 Counts = tuple[int, Sequence[int], Sequence[int]]
 
 
+class _Split(NamedTuple):
+    """Prefill requests, their tokens in and out, and the K in force for the decodes."""
+
+    prefills: int
+    prefill_tokens: int
+    prefill_outputs: int
+    draft_length: int
+
+
 @dataclass(slots=True)
 class Step:
     """One engine step as the scheduler saw it.
@@ -31,7 +41,7 @@ class Step:
     verified in the next; counts: the step's sums, or None where draft_counts holds them; new
     and resumed: requests that start or recompute; cached and
     cached_outputs: the others, and the output tokens each had (or surely has in flight);
-    outputs: the new tokens per request.
+    outputs and index: the new tokens, and where in there those of a request are.
     """
 
     time_s: float
@@ -43,7 +53,8 @@ class Step:
     resumed: Set[str]
     cached: Sequence[str]
     cached_outputs: Sequence[int]
-    outputs: Iterable[Sequence[int]]
+    outputs: Sequence[Sequence[int]]
+    index: Mapping[str, int]
     invalid_requests: int
     preempted_requests: int
     running_requests: int
@@ -72,6 +83,8 @@ class Observer:
         self._idle = True
         self._last_time_s = 0.0
         self._last_scheduled: Mapping[str, int] = {}
+        self._last_names: Sequence[str] = ()
+        self._last_prefills = 0
         self._last_length = UNKNOWN_LENGTH
         self._empty_steps = 0
         self._sums = dict.fromkeys(_SUMS, 0)
@@ -95,23 +108,20 @@ class Observer:
             self._empty_steps += 1
             return
 
-        lengths = list(map(len, step.drafts.values()))
-        drafted_requests = len(lengths)
-        if drafted_requests and lengths.count(lengths[0]) == drafted_requests:
-            shortest = longest = lengths[0]
-            draft_tokens = shortest * drafted_requests
-        elif drafted_requests:
-            shortest, longest, draft_tokens = min(lengths), max(lengths), sum(lengths)
-        else:
-            shortest = longest = draft_tokens = 0
-
-        prefills, prefill_tokens, length_verified = self._split(step, draft_tokens, longest)
+        drafted_requests = len(step.drafts)
+        verified, drafted, accepted = step.counts or self._take_counts()
+        shortest, longest, draft_tokens = _draft_sizes(step.drafts, verified, drafted)
+        prefills, prefill_tokens, prefill_outputs, length_verified = self._split(
+            step, longest, draft_tokens
+        )
         decodes = batch_size - prefills
         if drafted_requests < decodes:
             shortest = 0
         request_steps = decodes if length_verified > 0 else 0
-        verified, drafted, accepted = step.counts or self._take_counts(longest)
-        output_tokens = sum(map(len, step.outputs))
+        if step.invalid_requests:
+            output_tokens = sum(map(len, step.outputs))
+        else:
+            output_tokens = decodes + sum(accepted) + prefill_outputs
 
         self.ring.append(
             step.time_s,
@@ -142,6 +152,8 @@ class Observer:
             *accepted,
         )
         self._last_scheduled = step.scheduled
+        self._last_names = [*step.cached, *step.new] if step.new else step.cached
+        self._last_prefills = prefills
         self._last_length = step.draft_length
 
         sums = self._sums
@@ -171,46 +183,56 @@ class Observer:
             "accepted_through": list(self._accepted),
         }
 
-    def _split(self, step: Step, draft_tokens: int, longest: int) -> tuple[int, int, int]:
-        """Prefill requests, their tokens, and the K in force for the decode requests.
+    def _split(self, step: Step, longest: int, draft_tokens: int) -> _Split:
+        """Tell the prefills from the decodes, and the K in force for the decodes.
 
         A decode request has all its tokens but its drafts and one computed. Its drafts were
         made at the end of the last step that scheduled it, so K is known exactly when every
         decode request was in the step before this one; otherwise it is UNKNOWN_LENGTH.
+
+        Whole lists are compared before any request is looked at, which decides most steps.
         """
-        scheduled, last = step.scheduled, self._last_scheduled
-        if (
-            not step.new
-            and not step.resumed
-            and step.scheduled_tokens == len(scheduled) + draft_tokens
-            and not step.cached_outputs.count(0)
-        ):
-            prefills = prefill_tokens = 0
-            known = scheduled.keys() <= last.keys()
-        else:
-            starting = {*step.new, *step.resumed}
+        scheduled, cached = step.scheduled, step.cached
+        continued = cached == self._last_names
+        decoding = continued and not self._last_prefills and not step.resumed
+        if decoding and not step.new:
+            # The very requests that all decoded in the last step.
+            length = self._last_length if longest <= self._last_length else UNKNOWN_LENGTH
+            return _Split(0, 0, 0, length)
+
+        starting = {*step.new, *step.resumed}
+        if not decoding and step.cached_outputs.count(0):
+            pairs = zip(cached, step.cached_outputs, strict=True)
+            starting.update(request for request, outputs in pairs if outputs == 0)
+        prefill_tokens = sum(map(scheduled.__getitem__, starting))
+        decode_tokens = len(scheduled) - len(starting) + draft_tokens
+        if step.scheduled_tokens != prefill_tokens + decode_tokens:
+            # Somebody recomputes in chunks, which only a look at each request finds.
             starting.update(
                 request
-                for request, outputs in zip(step.cached, step.cached_outputs, strict=True)
-                if outputs == 0
+                for request, tokens in scheduled.items()
+                if tokens > 1 + len(step.drafts.get(request, ()))
             )
-            prefills = prefill_tokens = 0
-            known = True
-            for request, tokens in scheduled.items():
-                if request in starting or tokens > 1 + len(step.drafts.get(request, ())):
-                    prefills += 1
-                    prefill_tokens += tokens
-                elif request not in last:
-                    known = False
-        if not known or prefills == len(scheduled) or longest > self._last_length:
-            return prefills, prefill_tokens, UNKNOWN_LENGTH
-        return prefills, prefill_tokens, self._last_length
+            prefill_tokens = sum(map(scheduled.__getitem__, starting))
+        outputs = 0
+        if starting and step.outputs:
+            outputs = sum(len(step.outputs[step.index[request]]) for request in starting)
+        known = len(starting) < len(scheduled) and longest <= self._last_length
+        if known and not continued:
+            last = self._last_scheduled
+            known = (
+                _is_thinned(cached, self._last_names)
+                or all(map(last.__contains__, cached))
+                or all(request in last for request in cached if request not in starting)
+            )
+        length = self._last_length if known else UNKNOWN_LENGTH
+        return _Split(len(starting), prefill_tokens, outputs, length)
 
-    def _take_counts(self, longest: int) -> Counts:
+    def _take_counts(self) -> Counts:
         """Empty draft_counts into requests verified, drafted and accepted through i."""
         drafted, accepted = [0] * self.max_draft_length, [0] * self.max_draft_length
         verified = 0
-        for length in range(1, longest + 1):
+        for length in range(1, self.width):
             start = length * self.width
             row = self.draft_counts[start : start + self.width]
             requests = sum(row)
@@ -224,3 +246,36 @@ class Observer:
                 drafted[position] += requests
                 accepted[position] += through
         return verified, drafted, accepted
+
+
+def _draft_sizes(
+    drafts: Mapping[str, Sequence[int]], verified: int, drafted: Sequence[int]
+) -> tuple[int, int, int]:
+    """The shortest and the longest draft, and the tokens of all."""
+    if not drafts:
+        return 0, 0, 0
+    if verified == len(drafts):
+        # The counts hold every draft, and drafted never grows with the position.
+        return drafted.count(verified), len(drafted) - drafted.count(0), sum(drafted)
+    lengths = list(map(len, drafts.values()))
+    return min(lengths), max(lengths), sum(lengths)
+
+
+def _is_thinned(names: Sequence[str], last: Sequence[str]) -> bool:
+    """Whether names is last with one or two left out, as when requests have ended.
+
+    Finds each gap by halving, comparing slices: less work than looking every name up.
+    """
+    gaps = len(last) - len(names)
+    if not 0 < gaps <= 2:
+        return False
+    start = 0
+    for gone in range(gaps):
+        end = len(names)
+        while start < end:
+            middle = (start + end) // 2
+            if names[start : middle + 1] == last[start + gone : middle + gone + 1]:
+                start = middle + 1
+            else:
+                end = middle
+    return names[start:] == last[start + gaps :]

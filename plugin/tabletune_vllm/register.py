@@ -36,7 +36,7 @@ def register() -> None:
 
 
 def active_settings(environ: Mapping[str, str]) -> Settings | None:
-    """The settings when they ask for measuring; otherwise None, said in the log if needed."""
+    """The settings when they ask for anything; otherwise None, said in the log if needed."""
     try:
         settings = read_settings(environ)
     except SettingsError as error:
@@ -44,9 +44,10 @@ def active_settings(environ: Mapping[str, str]) -> Settings | None:
         return None
     if settings is None:
         return None
-    if settings.later:
-        logger.info("TableTune: %s: not in this version", ", ".join(settings.later))
-    return settings if settings.measure else None
+    if settings.ignored:
+        names = ", ".join(settings.ignored)
+        logger.warning("TableTune: %s: no effect without TABLETUNE_SOURCE", names)
+    return None if settings.inert else settings
 
 
 def when_imported(name: str, action: Callable[[], None]) -> None:

@@ -1,50 +1,32 @@
-"""The state of the plugin in one engine: table in force, pin, records, status.
+"""The state of the plugin in one engine: what is in force and why, records, status.
 
-Everything here runs on the engine core's thread, between two steps, so it needs no lock; a
-change of table or pin is one reference assignment through `set_lookup`.
+What is in force, from the top: a pin or schedule set by hand, a table set by hand, the base
+table (the controller's, and the boot table before it has one). The engine core's thread gives
+the commands of the endpoints, between two steps; the background thread gives the base table.
+Neither waits for the other for longer than it takes to put a new plan together.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import cast
+import threading
+from collections.abc import Callable, Sequence
 
 from tabletune_vllm import __version__
-from tabletune_vllm.errors import InactiveError, RequestError
+from tabletune_vllm.commands import Commands
+from tabletune_vllm.errors import InactiveError
+from tabletune_vllm.facts import EngineFacts
 from tabletune_vllm.logs import logger, warn_once
+from tabletune_vllm.lookup import LiveLookup, Plan, Script
 from tabletune_vllm.observe import Observer
 from tabletune_vllm.ring import StepBatch, StepRing
-from tabletune_vllm.script import ScriptedLookup
-from tabletune_vllm.tables import checked_length, dense_from_ranges, ranges_from_dense, short
+from tabletune_vllm.routes import Routes
+from tabletune_vllm.tables import ranges_from_dense
 
-SCRIPT_ENTRIES_MAX = 1024
-SCRIPT_STEPS_MAX = 1_000_000
 READ_LIMIT_MAX = 16_384
-
-
-@dataclass(frozen=True)
-class EngineFacts:
-    """What the seam found out about the engine at start; max_draft_length is K_max."""
-
-    vllm_version: str
-    runner: str
-    device: str
-    method: str
-    async_scheduling: bool
-    max_num_seqs: int
-    max_draft_length: int
-    run_id: str
-    started_unix_s: float
-
-    @property
-    def needs_graphs(self) -> bool:
-        """Whether a length outside the boot table would run without a captured graph."""
-        return self.runner == "V2" and self.device != "cpu"
 
 
 class Runtime:
     """Observes and controls one scheduler through the two callables of its seam.
 
-    set_lookup puts a dense table in force for the next step; unhook takes every hook off
+    set_lookup puts a list where the scheduler reads its table; unhook takes every hook off
     the scheduler. boot_lookup is the scheduler's own list and is put back untouched.
     """
 
@@ -61,12 +43,23 @@ class Runtime:
         self.reason: str | None = None
         # What the seam read about captured graphs, once it was asked.
         self.graphs: dict[str, object] | None = None
-        self._boot = boot_lookup
-        self._table = boot_lookup
+        # The controller's share of the status, where a source is followed.
+        self.live_status: Callable[[], dict[str, object]] | None = None
+        self.boot = tuple(boot_lookup)
+        self.swaps = 0
+        self._boot_list = boot_lookup
+        self._commands = Commands(facts, self.boot_lengths)
+        self._base: tuple[int, ...] = self.boot
+        self._routes: Routes | None = None
+        self._probe: Script | None = None
+        self._hand_table: tuple[int, ...] | None = None
         self._pin: int | None = None
-        self._script: ScriptedLookup | None = None
+        self._schedule: Script | None = None
+        self._lock = threading.Lock()
         self._set_lookup = set_lookup
         self._unhook = unhook
+        self.lookup = LiveLookup(boot_lookup, self._lookup_failed)
+        set_lookup(self.lookup)
 
     @property
     def active(self) -> bool:
@@ -76,20 +69,50 @@ class Runtime:
     @property
     def boot_lengths(self) -> list[int]:
         """The draft lengths of the boot table, ascending."""
-        return sorted(set(self._boot[1:]))
+        return sorted(set(self.boot[1:]))
+
+    @property
+    def suspended(self) -> str | None:
+        """What was set by hand and goes before the base table, or None."""
+        if self._pin is not None:
+            return f"draft length {self._pin} is pinned by hand"
+        if self._schedule is not None and not self._schedule.done:
+            return "a schedule set by hand is running"
+        return None if self._hand_table is None else "a table is set by hand"
+
+    @property
+    def table(self) -> tuple[int, ...]:
+        """The dense table in force when nothing is pinned."""
+        if not self.active:
+            return self.boot
+        return self._base if self._hand_table is None else self._hand_table
 
     def turn_off(self, reason: str) -> None:
         """Put the boot table back, take the hooks off, say why once. Never raises."""
         if self.reason is not None:
             return
         self.reason = reason
-        self._table, self._pin, self._script = self._boot, None, None
-        for step in (lambda: self._set_lookup(self._boot), self._unhook):
+        self._pin = self._schedule = self._hand_table = self._probe = self._routes = None
+        self._base = self.boot
+        for step in (lambda: self._set_lookup(self._boot_list), self._unhook):
             try:
                 step()
             except Exception as error:
                 logger.debug("TableTune: while turning off: %r", error)
         warn_once(f"TableTune is off, the boot table is in force: {reason}")
+
+    def put_base(self, table: Sequence[int], routes: Routes | None) -> None:
+        """Put a base table in force from the next step on and end any probe."""
+        with self._lock:
+            self.swaps += tuple(table) != self._base
+            self._base, self._routes, self._probe = tuple(table), routes, None
+            self._compose()
+
+    def probe(self, entries: Sequence[tuple[int, int]]) -> None:
+        """Choose each length for so many steps, once, wherever its envelope allows it."""
+        with self._lock:
+            self._probe = Script(entries, guarded=True)
+            self._compose()
 
     def steps(self, since: int, limit: int) -> StepBatch:
         """Records from sequence number `since`, at most `limit`; see StepRing.read."""
@@ -100,6 +123,7 @@ class Runtime:
         """Everything a client needs to know, as plain values."""
         self.observer.disturbed = True
         facts = self.facts
+        live = self.live_status
         return {
             "plugin_version": __version__,
             "active": self.active,
@@ -108,82 +132,64 @@ class Runtime:
             "runner": facts.runner,
             "device": facts.device,
             "method": facts.method,
+            "model": facts.model,
             "async_scheduling": facts.async_scheduling,
             "max_num_seqs": facts.max_num_seqs,
             "max_draft_length": facts.max_draft_length,
             "run_id": facts.run_id,
             "started_unix_s": facts.started_unix_s,
-            "boot_table": ranges_from_dense(self._boot),
+            "boot_table": ranges_from_dense(self.boot),
             "boot_draft_lengths": self.boot_lengths,
-            "table": ranges_from_dense(self._table),
+            "table": ranges_from_dense(self.table),
             "pin": self._pin_status(),
+            "swaps": self.swaps,
             "steps": self.observer.ring.next,
             "ring_steps": self.observer.ring.capacity,
             "totals": self.observer.totals(),
+            "controller": None if live is None else live(),
         }
 
     def pin(self, body: dict[str, object]) -> dict[str, object]:
-        """Pin one length, lift the pin, or start a schedule; the last command wins.
-
-        body: {"draft_length": K | null} or {"schedule": [[K, steps], …], "repeat": n}, with
-        "allow_uncaptured": true to force a length that has no captured graph.
-        """
+        """Pin one length, lift the pin, or start a schedule; the last command wins."""
         self._require_active()
-        force = _flag(body, "allow_uncaptured")
-        keys = set(body) - {"allow_uncaptured"}
-        if keys == {"draft_length"}:
-            length = body["draft_length"]
-            if length is None:
-                self._put(self._table, None, None)
-            else:
-                length = self._usable_length(length, force)
-                self._put([length] * len(self._boot), length, None)
-        elif keys in ({"schedule"}, {"schedule", "repeat"}):
-            entries = self._entries(body["schedule"], force)
-            repeat = _count(body.get("repeat", 1), "repeat")
-            script = ScriptedLookup(self._table, entries, repeat, self._script_over)
-            self._put(script, None, script)
-        else:
-            expected = '{"draft_length": K or null} or {"schedule": [[K, steps], …], "repeat": n}'
-            raise RequestError(expected, f"keys {sorted(body)}", "send one of the two forms")
+        command = self._commands.pin(body)
+        self.observer.disturbed = True
+        with self._lock:
+            self._pin = command.length
+            self._schedule = Script(command.entries, command.repeat) if command.entries else None
+            self._compose()
         return self.status()
 
     def swap_table(self, body: dict[str, object]) -> dict[str, object]:
-        """Put a table in force and lift any pin; null ranges bring the boot table back.
-
-        body: {"ranges": [[first, last, K], …] | null}, optionally "allow_uncaptured".
-        """
+        """Put a table in force and lift any pin; null ranges bring the base table back."""
         self._require_active()
-        force = _flag(body, "allow_uncaptured")
-        if set(body) - {"allow_uncaptured"} != {"ranges"}:
-            expected = '{"ranges": [[first, last, K], …] or null}'
-            raise RequestError(expected, f"keys {sorted(body)}", "send that form")
-        if body["ranges"] is None:
-            table = self._boot
-        else:
-            facts = self.facts
-            table = dense_from_ranges(body["ranges"], facts.max_num_seqs, facts.max_draft_length)
-            for length in sorted(set(table[1:])):
-                self._usable_length(length, force)
-        self._table = table
-        self._put(table, None, None)
+        table = self._commands.table(body)
+        self.observer.disturbed = True
+        with self._lock:
+            self._hand_table = None if table is None else tuple(table)
+            self._pin = self._schedule = None
+            self._compose()
         return self.status()
 
-    def _put(self, lookup: list[int], pin: int | None, script: ScriptedLookup | None) -> None:
-        self.observer.disturbed = True
-        self._set_lookup(lookup)
-        self._pin, self._script = pin, script
-
-    def _script_over(self, error: BaseException | None) -> None:
-        if error is not None:
-            self.turn_off(f"the pin schedule failed: {error!r}")
+    def _compose(self) -> None:
+        """One reference assignment puts everything in force that was decided."""
+        if not self.active:
             return
-        self._script = None
-        self._set_lookup(self._table)
+        hand = self._hand_table
+        if self._pin is not None:
+            plan = Plan((self._pin,) * len(self.boot))
+        elif self._schedule is not None or hand is not None:
+            plan = Plan(hand or self._base, None, self._schedule)
+        else:
+            plan = Plan(self._base, self._routes, self._probe)
+        self.lookup.plan = plan
+
+    def _lookup_failed(self, error: BaseException) -> None:
+        self.turn_off(f"looking up a draft length failed: {error!r}")
 
     def _pin_status(self) -> dict[str, object] | None:
-        if self._script is not None:
-            script = self._script
+        script = self._schedule
+        if script is not None and not script.done:
             return {
                 "schedule": [list(entry) for entry in script.entries],
                 "repeat": script.repeat,
@@ -193,43 +199,6 @@ class Runtime:
             }
         return None if self._pin is None else {"draft_length": self._pin}
 
-    def _usable_length(self, value: object, force: bool) -> int:
-        length = checked_length(value, self.facts.max_draft_length)
-        if self.facts.needs_graphs and length not in self.boot_lengths and not force:
-            raise RequestError(
-                f"a draft length of the boot table {self.boot_lengths}: only those have graphs",
-                repr(length),
-                "boot with a table that contains it, or send allow_uncaptured: true",
-            )
-        return length
-
-    def _entries(self, value: object, force: bool) -> list[tuple[int, int]]:
-        expected = f"schedule as 1 to {SCRIPT_ENTRIES_MAX} entries [K, steps]"
-        items = cast(list[object], value) if isinstance(value, list) else []
-        if not 1 <= len(items) <= SCRIPT_ENTRIES_MAX:
-            raise RequestError(expected, short(cast(object, value)), "send such a list")
-        entries: list[tuple[int, int]] = []
-        for item in items:
-            pair = cast(list[object], item) if isinstance(item, list) else []
-            if len(pair) != 2:
-                raise RequestError(expected, short(cast(object, item)), "correct the entry")
-            entries.append((self._usable_length(pair[0], force), _count(pair[1], "steps")))
-        return entries
-
     def _require_active(self) -> None:
         if self.reason is not None:
             raise InactiveError("an active plugin", self.reason, "see the engine's log")
-
-
-def _count(value: object, name: str) -> int:
-    if type(value) is not int or not 1 <= value <= SCRIPT_STEPS_MAX:
-        expected = f"{name} as a whole number from 1 to {SCRIPT_STEPS_MAX}"
-        raise RequestError(expected, short(value), "correct it")
-    return value
-
-
-def _flag(body: dict[str, object], name: str) -> bool:
-    value = body.get(name, False)
-    if type(value) is not bool:
-        raise RequestError(f"{name} to be true or false", short(value), "correct it")
-    return value

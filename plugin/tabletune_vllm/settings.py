@@ -2,31 +2,92 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from tabletune_vllm.errors import SettingsError
+from tabletune_vllm.values import (
+    read_channel,
+    read_choice,
+    read_number,
+    read_path,
+    read_source,
+    read_switch,
+    read_token,
+    read_whole,
+)
 
 PREFIX = "TABLETUNE_"
-# They belong to the controller that follows a channel; named here so that an operator who
-# sets them early is told, not refused.
-LATER_NAMES = ("TABLETUNE_SOURCE", "TABLETUNE_CHANNEL", "TABLETUNE_MODE")
-KNOWN_NAMES = ("TABLETUNE_MEASURE", "TABLETUNE_TOKEN", "TABLETUNE_RING_STEPS", *LATER_NAMES)
+MODES = ("off", "shadow", "follow", "adapt")
+FOLLOW_NAMES = (
+    "TABLETUNE_CHANNEL",
+    "TABLETUNE_MODE",
+    "TABLETUNE_POLL_S",
+    "TABLETUNE_TICK_S",
+    "TABLETUNE_SNAPSHOT_S",
+    "TABLETUNE_CACHE",
+    "TABLETUNE_MAX_TPOT_MS",
+    "TABLETUNE_PUBLIC_KEY",
+    "TABLETUNE_TRACE",
+    "TABLETUNE_SEED",
+)
+KNOWN_NAMES = (
+    "TABLETUNE_MEASURE",
+    "TABLETUNE_TOKEN",
+    "TABLETUNE_RING_STEPS",
+    "TABLETUNE_SOURCE",
+    *FOLLOW_NAMES,
+)
 RING_STEPS_MIN, RING_STEPS_MAX, RING_STEPS_DEFAULT = 256, 1_048_576, 65_536
-TOKEN_MIN_LENGTH = 16
+
+
+@dataclass(frozen=True)
+class FollowSettings:
+    """How the engine follows a source.
+
+    source: URL of the folder, bucket or server; channel: whose pointer; mode: the most that
+    this engine does, whatever the source's switch says. poll_s, tick_s, snapshot_s: seconds
+    between polls of the source, looks at the records, and snapshots. cache: folder for the
+    last good version, None for none. max_tpot_s: limit on the seconds per output token of a
+    request. public_key: file of the Ed25519 key that versions must be signed with. trace: the
+    decision log. seed: of the controller's random numbers, None for a fresh one.
+    """
+
+    source: str
+    channel: str = "live"
+    mode: str = "follow"
+    poll_s: float = 10.0
+    tick_s: float = 1.0
+    snapshot_s: float = 300.0
+    cache: Path | None = None
+    max_tpot_s: float | None = None
+    public_key: Path | None = None
+    trace: Path | None = None
+    seed: int | None = None
 
 
 @dataclass(frozen=True)
 class Settings:
     """What the operator asked for.
 
-    measure: record steps and accept control. token: the bearer token that every client
-    must then present, None for loopback clients only. ring_steps: engine steps kept.
-    later: names that were set but belong to a later version.
+    measure: open the measuring endpoints. token: the bearer token that every client must then
+    present, None for loopback clients only. ring_steps: engine steps kept. follow: None when
+    no source is set. ignored: names that have no effect without a source.
     """
 
     measure: bool = False
     token: str | None = None
     ring_steps: int = RING_STEPS_DEFAULT
-    later: tuple[str, ...] = ()
+    follow: FollowSettings | None = None
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def inert(self) -> str | None:
+        """Why nothing is hooked although variables are set; None when something is."""
+        if self.measure or (self.follow is not None and self.follow.mode != "off"):
+            return None
+        if self.follow is not None:
+            return "TABLETUNE_MODE is off"
+        return "TABLETUNE_MEASURE is not 1 and there is no TABLETUNE_SOURCE"
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings | None:
@@ -45,41 +106,42 @@ def read_settings(environ: Mapping[str, str]) -> Settings | None:
                 name,
                 "unset it or correct its spelling; TableTune stays off until then",
             )
+    follow = _read_follow(environ)
+    has_source = "TABLETUNE_SOURCE" in environ
     return Settings(
-        measure=_read_switch(environ, "TABLETUNE_MEASURE"),
-        token=_read_token(environ, "TABLETUNE_TOKEN"),
-        ring_steps=_read_steps(environ, "TABLETUNE_RING_STEPS"),
-        later=tuple(name for name in names if name in LATER_NAMES),
+        measure=read_switch(environ, "TABLETUNE_MEASURE"),
+        token=read_token(environ, "TABLETUNE_TOKEN"),
+        ring_steps=read_whole(
+            environ, "TABLETUNE_RING_STEPS", RING_STEPS_DEFAULT, RING_STEPS_MIN, RING_STEPS_MAX
+        ),
+        follow=follow if has_source else None,
+        ignored=() if has_source else tuple(n for n in names if n in FOLLOW_NAMES),
     )
 
 
-def _read_switch(environ: Mapping[str, str], name: str) -> bool:
-    value = environ.get(name, "0")
-    if value not in ("0", "1"):
-        raise SettingsError(f"{name} to be 0 or 1", repr(value), "set it to 1 to measure")
-    return value == "1"
+def _read_follow(environ: Mapping[str, str]) -> FollowSettings:
+    """Read also without a source, so that a bad value is told before a source is set."""
+    limit_ms = read_number(environ, "TABLETUNE_MAX_TPOT_MS", None, 0.01, 600_000.0)
+    seed = environ.get("TABLETUNE_SEED")
+    return FollowSettings(
+        source=read_source(environ, "TABLETUNE_SOURCE"),
+        channel=read_channel(environ, "TABLETUNE_CHANNEL", "live"),
+        mode=read_choice(environ, "TABLETUNE_MODE", "follow", MODES),
+        poll_s=read_number(environ, "TABLETUNE_POLL_S", 10.0, 0.2, 86_400.0),
+        tick_s=read_number(environ, "TABLETUNE_TICK_S", 1.0, 0.05, 60.0),
+        snapshot_s=read_number(environ, "TABLETUNE_SNAPSHOT_S", 300.0, 1.0, 86_400.0),
+        cache=read_path(environ, "TABLETUNE_CACHE") or _default_cache(environ),
+        max_tpot_s=None if limit_ms is None else limit_ms / 1000.0,
+        public_key=read_path(environ, "TABLETUNE_PUBLIC_KEY"),
+        trace=read_path(environ, "TABLETUNE_TRACE"),
+        seed=None if seed is None else read_whole(environ, "TABLETUNE_SEED", 0, 0, 2**53),
+    )
 
 
-def _read_token(environ: Mapping[str, str], name: str) -> str | None:
-    value = environ.get(name)
-    if value is None:
-        return None
-    if len(value) < TOKEN_MIN_LENGTH or not value.isascii() or not value.isprintable():
-        # The value is a secret: only its length is told.
-        raise SettingsError(
-            f"{name} to be at least {TOKEN_MIN_LENGTH} printable ASCII characters",
-            f"{len(value)} characters",
-            "set a longer random token or unset it",
-        )
-    return value
-
-
-def _read_steps(environ: Mapping[str, str], name: str) -> int:
-    value = environ.get(name, str(RING_STEPS_DEFAULT))
-    if not (value.isascii() and value.isdigit() and len(value) <= 7):
-        raise SettingsError(f"{name} to be a whole number", repr(value), "correct it")
-    if not RING_STEPS_MIN <= int(value) <= RING_STEPS_MAX:
-        raise SettingsError(
-            f"{name} from {RING_STEPS_MIN} to {RING_STEPS_MAX}", repr(value), "correct it"
-        )
-    return int(value)
+def _default_cache(environ: Mapping[str, str]) -> Path | None:
+    """The user's cache folder; None where the environment names no home."""
+    base = environ.get("XDG_CACHE_HOME") or ""
+    if Path(base).is_absolute():
+        return Path(base) / "tabletune"
+    home = environ.get("HOME") or ""
+    return Path(home) / ".cache" / "tabletune" if Path(home).is_absolute() else None

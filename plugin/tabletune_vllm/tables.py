@@ -5,6 +5,7 @@ A dense table has max_num_seqs + 1 entries; entry 0 is unused. Ranges are inclus
 vLLM's coercion, sorting, clamping or carrying forward.
 """
 
+from collections.abc import Sequence
 from typing import cast
 
 from tabletune_vllm.errors import RequestError
@@ -12,7 +13,7 @@ from tabletune_vllm.errors import RequestError
 _FORM = "ranges as a list of [first, last, K] whole numbers covering 1 to max_num_seqs"
 
 
-def ranges_from_dense(dense: list[int]) -> list[list[int]]:
+def ranges_from_dense(dense: Sequence[int]) -> list[list[int]]:
     """The fewest inclusive ranges that say the same as a dense table."""
     ranges: list[list[int]] = []
     for batch_size in range(1, len(dense)):

@@ -28,6 +28,7 @@ class SchedulerOutput:
 class ModelRunnerOutput:
     sampled_token_ids: list[list[int]]
     cudagraph_stats: Any = None
+    req_id_to_index: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -62,6 +63,7 @@ class Scheduler:
             scheduler_config=SimpleNamespace(max_num_seqs=max_num_seqs, async_scheduling=False),
             device_config=SimpleNamespace(device_type=device),
             speculative_config=SimpleNamespace(method="ngram"),
+            model_config=SimpleNamespace(served_model_name="fake-model"),
         )
         self.counted: list[tuple[int, int]] = []
         self.pending = 0
@@ -123,7 +125,8 @@ class Scheduler:
         )
         tokens = [[7] * (1 + min(accepted, self.pending)) for _ in names]
         self.pending = length
-        return output, ModelRunnerOutput(tokens)
+        index = {name: at for at, name in enumerate(names)}
+        return output, ModelRunnerOutput(tokens, req_id_to_index=index)
 
 
 class EngineCore:

@@ -7,8 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tabletune_vllm.errors import RequestError
-from tabletune_vllm.runtime import EngineFacts, Runtime
-from tabletune_vllm.script import ScriptedLookup
+from tabletune_vllm.facts import EngineFacts
+from tabletune_vllm.lookup import LiveLookup
+from tabletune_vllm.runtime import Runtime
 
 BOOT = [0, 3, 3, 1, 1]
 
@@ -27,6 +28,9 @@ class Lookup:
     def unhook(self) -> None:
         self.unhooked += 1
 
+    def table(self) -> list[int]:
+        return [0, *(self.value[batch_size] for batch_size in range(1, len(BOOT)))]
+
     def read(self, batch_size: int, steps: int) -> list[int]:
         return [self.value[batch_size] for _ in range(steps)]
 
@@ -42,7 +46,7 @@ def test_pin_and_lift() -> None:
     assert runtime.pin({"draft_length": 2})["pin"] == {"draft_length": 2}
     assert lookup.read(1, 1) + lookup.read(4, 1) == [2, 2]
     assert runtime.pin({"draft_length": None})["pin"] is None
-    assert lookup.value is lookup.boot
+    assert lookup.table() == BOOT
 
 
 @given(
@@ -56,7 +60,6 @@ def test_a_schedule_is_executed_exactly(entries: list[tuple[int, int]], repeat: 
     expected = [length for length, steps in entries for _ in range(steps)] * repeat
     assert lookup.read(3, len(expected)) == expected
     assert runtime.status()["pin"] is None
-    assert type(lookup.value) is list
     assert lookup.read(3, 2) == [2, 2]
 
 
@@ -68,16 +71,17 @@ def test_schedule_progress_and_interruption() -> None:
     assert isinstance(pin, dict)
     assert (pin["round"], pin["entry"], pin["steps_left"]) == (1, 0, 1)
     runtime.pin({"draft_length": None})
-    assert lookup.value is lookup.boot
+    assert lookup.table() == BOOT
 
 
 def test_a_failing_schedule_answers_from_the_table_and_turns_off() -> None:
     lookup, runtime = _runtime()
     runtime.pin({"schedule": [[0, 5]]})
-    script = lookup.value
-    assert isinstance(script, ScriptedLookup)
-    script.entries = []
-    assert script[1] == BOOT[1]
+    live = lookup.value
+    assert isinstance(live, LiveLookup)
+    assert live.plan.script is not None
+    live.plan.script.entries = ()
+    assert live[1] == BOOT[1]
     assert not runtime.active
     assert lookup.value is lookup.boot
     assert lookup.unhooked == 1
@@ -92,7 +96,7 @@ def test_swap_lifts_the_pin_and_null_brings_the_boot_table_back() -> None:
     assert status["pin"] is None
     assert lookup.read(1, 1) + lookup.read(4, 1) == [0, 3]
     runtime.swap_table({"ranges": None})
-    assert lookup.value is lookup.boot
+    assert lookup.table() == BOOT
 
 
 def test_lengths_without_a_graph_are_refused_unless_forced() -> None:
@@ -105,7 +109,7 @@ def test_lengths_without_a_graph_are_refused_unless_forced() -> None:
     for command, body in requests:
         with pytest.raises(RequestError, match="boot table"):
             command(body)
-        assert lookup.value is lookup.boot
+        assert lookup.table() == BOOT
         command({**body, "allow_uncaptured": True})
         assert lookup.read(2, 1) == [2]
         runtime.swap_table({"ranges": None})
@@ -136,7 +140,7 @@ def test_bad_pins_change_nothing(body: dict[str, Any]) -> None:
     lookup, runtime = _runtime()
     with pytest.raises(RequestError):
         runtime.pin(body)
-    assert lookup.value is lookup.boot
+    assert lookup.table() == BOOT
 
 
 def test_turning_off_survives_its_own_failures() -> None:
