@@ -8,11 +8,9 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from tabletune.simulate.controller_policy import ControllerPolicy
-from tabletune.simulate.scenarios.promotion import controller
-
-from tabletune.pipeline.build import surface_of
+from tabletune.records.evidence import surface_of
 from tabletune.records.step_profile import Profile
+from tabletune.simulate.controller_policy import ControllerPolicy
 from tabletune.simulate.policy import Policy
 from tabletune.simulate.result import SimulationResult
 from tabletune.simulate.scenarios.kinds import CHAT, CODE, MATH
@@ -26,6 +24,7 @@ from tabletune.simulate.scenarios.named import (
     switching,
     useless_drafter,
 )
+from tabletune.simulate.scenarios.promotion import controller
 from tabletune.simulate.scenarios.roster import rivals
 from tabletune.simulate.scenarios.scenario import Scenario, Window
 from tabletune.simulate.scenarios.score import expected_share, probe_cost

@@ -1,27 +1,25 @@
 """From a profile and an acceptance prior to a table version."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
-from tabletune.core.counts import SurvivalCounts
-from tabletune.core.goodput import expected_tokens
 from tabletune.core.goodput_map import goodput_map
-from tabletune.core.step_time import estimate_step_time
 from tabletune.core.surface import StepTimeSurface
-from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.table import BuildOptions, BuiltTable, build_table
-from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.request import RunRequest
-from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.acceptance import AcceptancePrior
+from tabletune.records.evidence import (
+    PaddedTokens,
+    expected_tokens_of,
+    padded_tokens,
+    surface_of,
+)
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import Parents, Range, Table, TableVersion
-
-PaddedTokens = Callable[[int, int], int | None]
 
 
 @dataclass(frozen=True)
@@ -50,31 +48,6 @@ class Build:
     version: TableVersion
     built: BuiltTable
     predicted_goodput_tok_s: np.ndarray
-
-
-def survival_counts(counts: PositionCounts) -> SurvivalCounts:
-    """The record's counts for the core."""
-    return SurvivalCounts(
-        list(counts.drafted_through), list(counts.accepted_through), counts.request_steps
-    )
-
-
-def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface:
-    """The step-time surface of the profile's usable cells."""
-    cells = {
-        (cell.batch_size, cell.draft_length): estimate_step_time(
-            cell.samples_at(profile.context_tok), kind=profile.step_kind
-        )
-        for cell in profile.cells
-        if cell.status == "measured" and len(cell.samples_s) >= 2
-    }
-    return StepTimeSurface.from_cells(cells, padded)
-
-
-def expected_tokens_of(prior: AcceptancePrior) -> np.ndarray:
-    """E(K) for K = 0 … K_max as float64[K_max + 1]."""
-    counts = survival_counts(prior.counts)
-    return expected_tokens(survival(counts), proposal_rate(counts))
 
 
 def build_version(

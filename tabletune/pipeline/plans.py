@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from tabletune.core import capture
-from tabletune.core.capture_settings import Runner
 from tabletune.pipeline.request import RunRequest
+from tabletune.records.evidence import graph_settings, runner_of
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts
 from tabletune.records.plan import CapturePlan
 
@@ -33,7 +33,7 @@ def choose_plans(
             wanted,
             max_draft_length=request.max_draft_length,
             version=engine.version,
-            runner=_runner(engine),
+            runner=runner_of(engine),
             method=request.method,
             platform="cpu" if device.platform == "cpu" else "gpu",
             mixed_steps=mixed_steps,
@@ -69,16 +69,6 @@ def plan_for_table(
     return plan.model_copy(update={"lengths": lengths, "graph_count": prediction.graph_count})
 
 
-def padded_tokens(
-    plan: CapturePlan, engine: EngineFacts, device: DeviceFacts, method: str
-) -> Callable[[int, int], int | None] | None:
-    """(b, K) → tokens that the step is padded to; None for an engine without graphs."""
-    if device.platform == "cpu" or plan.graph_mode == "NONE":
-        return None
-    prediction = capture.predict_graphs(graph_settings(plan, plan.lengths, engine, device, method))
-    return prediction.padded_tokens
-
-
 def padding_grid(plan: CapturePlan, padded: Callable[[int, int], int | None] | None) -> np.ndarray:
     """float64[max_num_seqs, K_max + 1]: padded tokens, NaN where no graph fits."""
     grid = np.full((plan.max_num_seqs, plan.max_draft_length + 1), np.nan)
@@ -105,28 +95,3 @@ def plan_record(plan: capture.CapturePlan, reason: str = "") -> CapturePlan:
         graph_count=plan.graph_count,
         notes=tuple(notes),
     )
-
-
-def graph_settings(
-    plan: CapturePlan,
-    lengths: tuple[int, ...],
-    engine: EngineFacts,
-    device: DeviceFacts,
-    method: str,
-) -> capture.GraphSettings:
-    """What decides the graphs of an engine under `plan` whose table names `lengths`."""
-    return capture.GraphSettings(
-        graph_mode=plan.graph_mode,
-        capture_sizes=plan.capture_sizes,
-        max_num_seqs=plan.max_num_seqs,
-        lengths=lengths,
-        max_draft_length=plan.max_draft_length,
-        version=engine.version,
-        runner=_runner(engine),
-        method=method,
-        platform="cpu" if device.platform == "cpu" else "gpu",
-    )
-
-
-def _runner(engine: EngineFacts) -> Runner:
-    return "v1" if engine.runner == "V1" else "v2"

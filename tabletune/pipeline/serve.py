@@ -8,15 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 from tabletune.core.boot_table import Loss, predicted_losses
-from tabletune.pipeline.build import Evidence, expected_tokens_of, surface_of
+from tabletune.pipeline.build import Evidence
 from tabletune.pipeline.engine_config import adapting_arguments, stock_arguments
 from tabletune.pipeline.offline import asked_for
-from tabletune.pipeline.plans import padded_tokens, plan_for_table
+from tabletune.pipeline.plans import plan_for_table
 from tabletune.pipeline.request import RequestError, RunRequest
 from tabletune.pipeline.session import CPU_KV_CACHE, CPU_KV_CACHE_GIB
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.base import RecordError
 from tabletune.records.boot_table import BootTable, boot_table
+from tabletune.records.evidence import expected_tokens_of, padded_tokens, surface_of
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion

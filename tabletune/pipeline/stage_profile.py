@@ -8,11 +8,11 @@ from tabletune.core.grid import graph_boundaries, initial_grid, refine
 from tabletune.core.surface import StepTimeSurface
 from tabletune.measure.engine_errors import EngineDied
 from tabletune.measure.profile_run import Estimates, ProfilePlan, ProfileState, run_profile
-from tabletune.pipeline.plans import padded_tokens
 from tabletune.pipeline.profilers import profiler_of
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.session import ENGINE_TROUBLE
+from tabletune.records.evidence import padded_tokens
 from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile

@@ -12,10 +12,11 @@ from tabletune.measure.qualify_fallback import (
     qualify_with_fallback,
 )
 from tabletune.measure.qualify_result import QualificationResult
-from tabletune.pipeline.plans import choose_plans, graph_settings
+from tabletune.pipeline.plans import choose_plans
 from tabletune.pipeline.qualify_plan import qualify_plan
 from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.session import LiveEngine
+from tabletune.records.evidence import graph_settings
 from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 

@@ -8,7 +8,7 @@ import pytest
 
 from tabletune.core.errors import NoTableError
 from tabletune.pipeline.build import build_version
-from tabletune.pipeline.plans import padded_tokens
+from tabletune.records.evidence import padded_tokens
 from tabletune.records.plan import Envelope
 from tests.pipeline.evidence import MAX_NUM_SEQS, h200_evidence, h200_request
 

@@ -9,8 +9,8 @@ import pytest
 
 from tabletune.core.goodput import expected_tokens
 from tabletune.core.table import BuildOptions, build_table
-from tabletune.pipeline.build import surface_of
-from tabletune.pipeline.plans import choose_plans, padded_tokens
+from tabletune.pipeline.plans import choose_plans
+from tabletune.records.evidence import padded_tokens, surface_of
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts
 from tabletune.records.step_profile import Profile
 from tests.pipeline.evidence import h200_request

@@ -1,0 +1,87 @@
+"""From records to core objects: what a table is judged by, in the pipeline and in the plugin."""
+
+from __future__ import annotations
+
+from tabletune.core import capture
+from tabletune.core.capture_settings import Runner
+from tabletune.core.counts import SurvivalCounts
+from tabletune.core.goodput import expected_tokens
+from tabletune.core.step_time import estimate_step_time
+from tabletune.core.surface import PaddedTokens, StepTimeSurface
+from tabletune.core.survival import proposal_rate, survival
+from tabletune.core.words import FloatArray
+from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.fingerprint import DeviceFacts, EngineFacts
+from tabletune.records.plan import CapturePlan
+from tabletune.records.step_profile import Profile
+
+__all__ = [
+    "PaddedTokens",
+    "expected_tokens_of",
+    "graph_settings",
+    "padded_tokens",
+    "runner_of",
+    "surface_of",
+    "survival_counts",
+]
+
+
+def survival_counts(counts: PositionCounts) -> SurvivalCounts:
+    """The record's counts for the core."""
+    return SurvivalCounts(
+        list(counts.drafted_through), list(counts.accepted_through), counts.request_steps
+    )
+
+
+def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface:
+    """The step-time surface of the profile's usable cells."""
+    cells = {
+        (cell.batch_size, cell.draft_length): estimate_step_time(
+            cell.samples_at(profile.context_tok), kind=profile.step_kind
+        )
+        for cell in profile.cells
+        if cell.status == "measured" and len(cell.samples_s) >= 2
+    }
+    return StepTimeSurface.from_cells(cells, padded)
+
+
+def expected_tokens_of(prior: AcceptancePrior) -> FloatArray:
+    """E(K) for K = 0 … K_max as float64[K_max + 1]."""
+    counts = survival_counts(prior.counts)
+    return expected_tokens(survival(counts), proposal_rate(counts))
+
+
+def padded_tokens(
+    plan: CapturePlan, engine: EngineFacts, device: DeviceFacts, method: str
+) -> PaddedTokens | None:
+    """(b, K) → tokens that the step is padded to; None for an engine without graphs."""
+    if device.platform == "cpu" or plan.graph_mode == "NONE":
+        return None
+    prediction = capture.predict_graphs(graph_settings(plan, plan.lengths, engine, device, method))
+    return prediction.padded_tokens
+
+
+def graph_settings(
+    plan: CapturePlan,
+    lengths: tuple[int, ...],
+    engine: EngineFacts,
+    device: DeviceFacts,
+    method: str,
+) -> capture.GraphSettings:
+    """What decides the graphs of an engine under `plan` whose table names `lengths`."""
+    return capture.GraphSettings(
+        graph_mode=plan.graph_mode,
+        capture_sizes=plan.capture_sizes,
+        max_num_seqs=plan.max_num_seqs,
+        lengths=lengths,
+        max_draft_length=plan.max_draft_length,
+        version=engine.version,
+        runner=runner_of(engine),
+        method=method,
+        platform="cpu" if device.platform == "cpu" else "gpu",
+    )
+
+
+def runner_of(engine: EngineFacts) -> Runner:
+    """The model runner as the capture planner names it."""
+    return "v1" if engine.runner == "V1" else "v2"
