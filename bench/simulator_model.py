@@ -58,6 +58,31 @@ def overheads(steps: StepBatch, single: StepBatch, times_s: FloatArray) -> Overh
     return Overheads(per_step, per_tok, max(think, 0.0))
 
 
+def own_overheads(
+    batches: Sequence[StepBatch], clients: int, times_s: FloatArray, otherwise: Overheads
+) -> Overheads:
+    """The same from the very windows that are compared, where they have too few prefills for a
+    line: with one client all of it is one pause; with more it is a cost per prompt token."""
+    if clients == 1:
+        gaps = [
+            batch.time_s[i] - batch.time_s[i - 1] - times_s[1, 0]
+            for batch in batches
+            for i in np.flatnonzero(batch.prefill_requests > 0).tolist()
+            if i > 0
+        ]
+        return Overheads(0.0, 0.0, max(float(np.mean(gaps)), 0.0)) if gaps else otherwise
+    extra, tokens = 0.0, 0
+    for batch in batches:
+        decodes = batch.batch_size - batch.prefill_requests
+        counted = (batch.prefill_requests > 0) & np.isfinite(batch.interval_s) & (decodes > 0)
+        base = times_s[np.maximum(decodes, 1), np.maximum(batch.verified_length, 0)]
+        extra += float((batch.interval_s - base)[counted].sum())
+        tokens += int((batch.scheduled_tok - decodes - batch.drafted_tok)[counted].sum())
+    if not tokens:
+        return otherwise
+    return Overheads(0.0, max(extra / tokens, 0.0), otherwise.think_s)
+
+
 def throughput_tok_s(steps: StepBatch) -> float:
     """Output tokens per second between the ends of the first and the last step."""
     return float(steps.output_tok[1:].sum() / (steps.time_s[-1] - steps.time_s[0]))

@@ -10,6 +10,7 @@ from bench.simulator_model import (
     RealEngine,
     counts_of,
     overheads,
+    own_overheads,
     own_times_s,
     simulate_tok_s,
     summary,
@@ -67,6 +68,19 @@ def test_prompt_costs_and_the_clients_pause_are_found() -> None:
     assert found.prefill_step_s == pytest.approx(TRUE.prefill_step_s)
     assert found.prefill_s_per_tok == pytest.approx(TRUE.prefill_s_per_tok)
     assert found.think_s == pytest.approx(TRUE.think_s)
+
+
+def test_prompt_costs_of_the_windows_themselves() -> None:
+    line = Overheads(0.0, 0.0, 0.5)
+    several = [batch([prefill(3, 40)]), batch([prefill(5, 80)])]
+    found = own_overheads(several, 8, TIMES, line)
+    spent_s = 2 * TRUE.prefill_step_s + 120 * TRUE.prefill_s_per_tok
+    assert found.prefill_s_per_tok == pytest.approx(spent_s / 120)
+    assert found.think_s == 0.5
+    rows = [{"time_s": 1.0}, {"time_s": 1.4, "prefill_requests": 1, "scheduled_tok": 50}]
+    pause = own_overheads([batch(rows)], 1, TIMES, line)
+    assert pause.think_s == pytest.approx(0.4 - TIMES[1, 0])
+    assert own_overheads([batch(rows[:1])], 1, TIMES, line) is line
 
 
 def test_counts_follow_the_length_in_force() -> None:
