@@ -1,0 +1,250 @@
+"""One run in stages, for callers that show, time or gate each of them."""
+
+import pathlib
+from types import TracebackType
+
+from tabletune.measure.clock import Clock
+from tabletune.measure.progress import Progress
+from tabletune.pipeline.build import Build, Evidence, build_version
+from tabletune.pipeline.identify import Target
+from tabletune.pipeline.report_run import report_run
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.serve import ServeCommands, evidence_losses, serve_commands
+from tabletune.pipeline.session import EngineSession
+from tabletune.pipeline.stage_acceptance import stage_acceptance
+from tabletune.pipeline.stage_profile import stage_profile
+from tabletune.pipeline.stage_qualify import stage_qualify
+from tabletune.pipeline.stage_validate import stage_validate
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.acceptance import AcceptancePrior
+from tabletune.records.evidence import expected_tokens_of
+from tabletune.records.plan import CapturePlan
+from tabletune.records.pointer import Pointer
+from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
+from tabletune.records.table import TableVersion
+from tabletune.records.verdict import Verdict
+from tabletune.store.base import Store
+from tabletune.store.promotion import Move, promote
+
+
+class StageOrderError(RuntimeError):
+    """A stage was asked for before the one that it needs."""
+
+    def __init__(self, stage: str, needs: str) -> None:
+        self.stage, self.needs = stage, needs
+        super().__init__(f"{stage} needs what {needs} makes: call {needs} first")
+
+
+class StagedRun:
+    """One deployment's run. Each stage is one call; what is still valid is reused.
+
+    Engines live inside the `with` block only. `promote` and `report` work after it, so that a
+    person may take a day to approve while no engine runs.
+
+    Args:
+        fresh: measure again what is still valid.
+        revalidate: validate again although a verdict holds.
+    """
+
+    def __init__(
+        self,
+        request: RunRequest,
+        target: Target,
+        workspace: Workspace,
+        store: Store,
+        clock: Clock,
+        progress: Progress,
+        fresh: bool = False,
+        revalidate: bool = False,
+    ) -> None:
+        self.request, self.target, self.store = request, target, store
+        self.workspace, self.clock, self.progress = workspace, clock, progress
+        self.incumbent_pointer: Pointer | None = None
+        self.incumbent: TableVersion | None = None
+        self.verdict: Verdict | None = None
+        self.move: Move | None = None
+        self._fresh, self._revalidate = fresh, revalidate
+        session = EngineSession(request, target.python, target.platform, workspace.logs, progress)
+        self._context = RunContext(request, target, workspace, session, clock, progress, fresh)
+        self._qualified: tuple[CapturePlan, Qualification] | None = None
+        self._prior: AcceptancePrior | None = None
+        self._evidence: Evidence | None = None
+        self._build: Build | None = None
+        workspace.write(workspace.request_path, request.to_json().encode())
+        workspace.save(target.fingerprint.identity, target.fingerprint)
+
+    def __enter__(self) -> "StagedRun":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._context.session.__exit__(kind, error, trace)
+
+    @property
+    def boot_times_s(self) -> dict[str, float]:
+        """Seconds to a healthy server, by engine; empty where nothing had to be measured."""
+        return dict(self._context.session.boot_times_s)
+
+    @property
+    def evidence(self) -> Evidence:
+        """What was measured; after `profile`."""
+        if self._evidence is None:
+            raise StageOrderError("the evidence", "profile")
+        return self._evidence
+
+    @property
+    def build_made(self) -> Build:
+        """The candidate; after `build`."""
+        if self._build is None:
+            raise StageOrderError("the candidate", "build")
+        return self._build
+
+    def check_store(self) -> None:
+        """Show a store that cannot be used now, not after the measurements.
+
+        Raises:
+            StoreError: it cannot be read or written.
+        """
+        self.store.read_pointer(self.request.channel)
+        self.store.check_writable()
+
+    def in_force(self) -> bool:
+        """Whether the channel's table was made for exactly this fingerprint and objective."""
+        pointer, _ = self.store.read_pointer(self.request.channel)
+        if pointer is None or pointer.fingerprint != self._context.identity:
+            return False
+        version = self.store.get(TableVersion, pointer.table_version)
+        limit = self.request.max_tpot_ms
+        return version.max_tpot_s == (None if limit is None else limit / 1e3)
+
+    def qualify(self) -> Qualification:
+        """Plan captures and qualify the engine under them."""
+        self._qualified = stage_qualify(self._context)
+        return self._qualified[1]
+
+    def count_acceptance(self) -> AcceptancePrior:
+        """Count acceptance on the sample prompts."""
+        plan, _ = self._needed_plan("count_acceptance")
+        self._prior = stage_acceptance(self._context, plan)
+        return self._prior
+
+    def profile(self) -> Profile:
+        """Measure step times where the goodput curves may cross."""
+        plan, qualification = self._needed_plan("profile")
+        if self._prior is None:
+            raise StageOrderError("profile", "count_acceptance")
+        tokens = expected_tokens_of(self._prior)
+        profile = stage_profile(self._context, plan, qualification, tokens)
+        fingerprint = self.target.fingerprint
+        self._evidence = Evidence(fingerprint, plan, qualification, profile, self._prior)
+        return profile
+
+    def build(self) -> Build:
+        """Build the table version and keep it; read what is in force now."""
+        evidence = self.evidence
+        self._build = build_version(self.request, evidence, evidence.padded_tokens())
+        self.workspace.save(self._context.identity, self._build.version)
+        self.incumbent_pointer, _ = self.store.read_pointer(self.request.channel)
+        pointer = self.incumbent_pointer
+        self.incumbent = pointer and self.store.get(TableVersion, pointer.table_version)
+        return self._build
+
+    def validate(self) -> Verdict:
+        """The verdict on the candidate, a kept passing one where nothing changed.
+
+        Afterwards everything that the version names is in the store, before a pointer can
+        name it.
+        """
+        version = self.build_made.version
+        kept = None if self._fresh or self._revalidate else self._kept_verdict(version)
+        plan = self.evidence.plan
+        self.verdict = kept or stage_validate(self._context, plan, version, self.incumbent)
+        self._keep(self.verdict)
+        return self.verdict
+
+    def promote(self, who: str, reason: str = "a passing verdict") -> Move:
+        """Move the channel's pointer, if it is still where it was when the candidate was built.
+
+        Raises:
+            MoveRefused, LostRace, StoreError: see store/promotion.py.
+        """
+        if self.verdict is None:
+            raise StageOrderError("promote", "validate")
+        before = self.incumbent_pointer
+        self.move = promote(
+            self.store,
+            self.request.channel,
+            self.build_made.version.content_hash,
+            self.verdict.content_hash,
+            self.clock.utc(),
+            who,
+            reason,
+            expected_version=before.table_version if before else "",
+        )
+        return self.move
+
+    def commands(self) -> ServeCommands:
+        """How to serve with the candidate."""
+        version = self.build_made.version
+        return serve_commands(
+            self.request,
+            version,
+            self.target.fingerprint,
+            self.store.url,
+            self.request.channel,
+            evidence_losses(version, self.evidence),
+        )
+
+    def report(self) -> pathlib.Path:
+        """Write the HTML report and its plots; returns the report's path.
+
+        Raises:
+            ReportError: it cannot be written.
+        """
+        build = self.build_made
+        files = report_run(
+            self.request,
+            self.evidence,
+            build,
+            self.verdict,
+            None if self.incumbent is None else self.incumbent.table,
+            self.commands(),
+            self.clock.utc(),
+            self.workspace.reports / build.version.content_hash[:12],
+        )
+        return files.html
+
+    def _needed_plan(self, stage: str) -> tuple[CapturePlan, Qualification]:
+        if self._qualified is None:
+            raise StageOrderError(stage, "qualify")
+        return self._qualified
+
+    def _kept_verdict(self, version: TableVersion) -> Verdict | None:
+        name = f"verdict-{version.content_hash[:16]}"
+        kept = self.workspace.load(self._context.identity, Verdict, name)
+        before = "" if self.incumbent is None else self.incumbent.content_hash
+        if kept is None or not kept.passed:
+            return None
+        if before not in (kept.table_version, kept.incumbent_version):
+            return None
+        self.progress.say(f"passing verdict of {kept.validated_at} reused")
+        return kept
+
+    def _keep(self, verdict: Verdict) -> None:
+        evidence = self.evidence
+        for record in (
+            evidence.fingerprint,
+            evidence.plan,
+            evidence.qualification,
+            evidence.prior,
+            evidence.profile,
+            self.build_made.version,
+            verdict,
+        ):
+            self.store.put(record)
