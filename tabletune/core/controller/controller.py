@@ -17,6 +17,7 @@ from tabletune.core.controller.decide import Candidate, propose
 from tabletune.core.controller.decision import Decision
 from tabletune.core.controller.explore import Explorer
 from tabletune.core.controller.guard import Guard
+from tabletune.core.controller.known import Known
 from tabletune.core.controller.live_batches import LiveBatches
 from tabletune.core.controller.observation import LiveObservation
 from tabletune.core.controller.outlook import Outlook, look
@@ -35,7 +36,8 @@ class Controller:
     """See the module.
 
     promoted: the table version that is followed. boot_lengths: the table that the engine was
-    started with, [b-1] for batch size b. rng: draws when blind probes are made.
+    started with, [b-1] for batch size b. rng: draws when blind probes are made. adapt: whether
+    tables and probes are proposed; else it only learns and guards. It may be set at any time.
     """
 
     def __init__(
@@ -44,9 +46,10 @@ class Controller:
         promoted: Promoted,
         boot_lengths: tuple[int, ...],
         rng: np.random.Generator,
+        adapt: bool = True,
     ) -> None:
         self.settings, self.boot_lengths = settings, tuple(boot_lengths)
-        self._rng = rng
+        self._rng, self.adapt = rng, adapt
         self._clock_s = 0.0
         self._last_s: float | None = None
         self._survival = LiveSurvival(promoted.prior, settings)
@@ -63,6 +66,7 @@ class Controller:
         self._plane = Plane(promoted)
         self._residuals = StepTimeResiduals(size, self._plane.lengths, settings)
         self._live = LiveBatches(size, settings.histogram_half_life_s)
+        self._known = Known(self._plane, self._survival, self._residuals, self._live)
         forbidden = frozenset(frozenset(pair) for pair in promoted.forbidden_transitions)
         self._explorer = Explorer(settings, self._rng, forbidden)
         self._settling_from_s = self._clock_s
@@ -104,9 +108,11 @@ class Controller:
         if failure is not None:
             return self._decided(self._fall(failure, outlook))
         self._exclude_stalling()
-        self._explorer.settle(self._plane, outlook, elapsed_s, observation.busy_s)
+        self._explorer.settle(outlook, elapsed_s, observation.busy_s)
         if self._guard.in_quarantine(self._clock_s):
             return self._decided(Decision("hold", "in quarantine after a failed table"))
+        if not self.adapt:
+            return self._decided(Decision("hold", "follows promotions only"))
         return self._decided(self._choose(outlook, changed))
 
     def _look(self) -> Outlook:
@@ -150,9 +156,7 @@ class Controller:
             )  # fmt: skip
         if candidate is not None:
             return self._swap(candidate, outlook, weights, evidence)
-        exploration = self._explorer.propose(
-            self._plane, outlook, self._survival, self._live, self._clock_s
-        )
+        exploration = self._explorer.propose(self._known, outlook, self.settling, self._clock_s)
         if exploration is not None:
             evidence |= {"cost_s": exploration.cost_s, "value": exploration.value}
             reason = f"probe of {_words(exploration.probe)}: {exploration.why}"

@@ -11,7 +11,7 @@ from tabletune.core.controller.residuals import StepTimeResiduals
 from tabletune.core.controller.survival import LiveSurvival
 from tabletune.core.words import FloatArray, IntArray
 
-_DIGITS = 9  # beliefs are rounded, so that machines whose last bits differ decide alike
+_GRAIN = 1e-9  # beliefs are rounded to it, so that machines whose last bits differ decide alike
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Outlook:
     log_time: float64[B, L], log seconds of a step, corrected. expected_tokens: float64[K+1].
     contrast_sd: float64[B, L], doubt about log goodput against the length in force.
     columns: int64[B], of the lengths in force; current: float64[B], their log goodput, NaN
-    where it is not known.
+    where it is not known. slopes: see `token_slopes`.
     """
 
     log_goodput: FloatArray
@@ -29,6 +29,7 @@ class Outlook:
     contrast_sd: FloatArray
     columns: IntArray
     current: FloatArray
+    slopes: FloatArray
 
     def gain(self) -> FloatArray:
         """Log goodput over that of the length in force, float64[B, L]."""
@@ -47,22 +48,24 @@ def look(
     tokens = 1.0 + np.concatenate(([0.0], np.cumsum(gains)))
     lengths = np.asarray(plane.lengths)
     log_tokens = np.log(tokens)[lengths]
-    log_time = np.round(plane.log_time + residuals.log_ratio(), _DIGITS)
-    believed = np.round(log_tokens, _DIGITS)[None, :] - log_time
+    log_time = _rounded(plane.log_time + residuals.log_ratio())
+    believed = _rounded(log_tokens)[None, :] - log_time
     allowed = _allowed(plane, lengths, excluded)
     columns = plane.columns_of(in_force)
     rows = np.arange(plane.max_batch_size)
     current = np.where(columns >= 0, believed[rows, columns], np.nan)
-    variance = _token_variance(survival, gains, tokens, lengths)
+    slopes = token_slopes(gains, tokens, lengths)
+    variance = slopes @ survival.log_acceptance_variance
     slower = residuals.contrast_variance()[residuals.group_of[1:]]
     sd = np.sqrt(variance[columns] + slower[rows, columns])
     return Outlook(
         np.where(allowed, believed, -np.inf),
         log_time,
         tokens,
-        np.round(sd, _DIGITS).astype(np.float64),
+        _rounded(sd),
         columns,
         current,
+        slopes,
     )
 
 
@@ -76,13 +79,17 @@ def _allowed(plane: Plane, lengths: IntArray, excluded: frozenset[int]) -> Bools
     return allowed
 
 
-def _token_variance(
-    survival: LiveSurvival, gains: FloatArray, tokens: FloatArray, lengths: IntArray
-) -> FloatArray:
-    """Variance of log E(K') - log E(K), float64[L, L], from conditional acceptances that are
-    independent given the counts: d log E(K) / d log c_i = (sum of p_j S_j, i <= j <= K) / E(K)."""
+def token_slopes(gains: FloatArray, tokens: FloatArray, lengths: IntArray) -> FloatArray:
+    """How log E(K') - log E(K) varies with the conditional acceptances, squared: its variance
+    is this times theirs, which are independent given the counts; float64[L, L, positions].
+
+    d log E(K) / d log c_i = (sum of p_j S_j over i <= j <= K) / E(K).
+    """
     reach = np.arange(1, gains.size + 1)[None, :] <= lengths[:, None]
     summed = np.cumsum((gains[None, :] * reach)[:, ::-1], axis=1)[:, ::-1]
     slope = summed / tokens[lengths][:, None]
-    apart = slope[:, None, :] - slope[None, :, :]
-    return (apart**2) @ survival.log_acceptance_variance
+    return (slope[:, None, :] - slope[None, :, :]) ** 2
+
+
+def _rounded(values: FloatArray) -> FloatArray:
+    return np.rint(values / _GRAIN) * _GRAIN

@@ -20,6 +20,8 @@ from tabletune.core.words import Cell, FloatArray, IntArray
 _GROUP_RATIO = 1.1  # batch sizes of a group differ by at most this
 _LEAST_SD = 0.01  # of one step's log time, whatever its sample says
 _CORRELATED = 2.0  # neighbouring steps are not independent
+_FIRST_SD = 0.03  # of one step's log time, before any was seen
+_STEP_SD_MEMORY = 0.001  # per step
 _RELAX_S = 2.0  # relaxing costs more than all else, and nothing happens within this time
 
 
@@ -43,6 +45,7 @@ class StepTimeResiduals:
         self._half_lives = np.full(self._mean.size, settings.offset_half_life_s)
         self._half_lives[:: self._width] = settings.common_half_life_s
         self._waiting_s = 0.0
+        self._step_variance = _FIRST_SD**2
 
     def update(self, cells: Iterable[tuple[Cell, int, float, float]], elapsed_s: float) -> None:
         """cells: ((batch size, draft length), steps, mean log ratio, log sd of a step)."""
@@ -70,6 +73,9 @@ class StepTimeResiduals:
             if length not in self._column or not 0 < batch_size < self.group_of.size:
                 continue
             key = int(self.group_of[batch_size]), self._column[length]
+            if steps > 2:
+                share = min(steps * _STEP_SD_MEMORY, 0.2)
+                self._step_variance += share * (log_sd**2 - self._step_variance)
             spread = max(log_sd, _LEAST_SD if steps > 2 else 3 * _LEAST_SD) ** 2
             n, weighted, spreads = sums.get(key, (0.0, 0.0, 0.0))
             sums[key] = n + steps, weighted + steps * ratio, spreads + steps * spread
@@ -101,6 +107,28 @@ class StepTimeResiduals:
             return 1.0
         common = int(self.group_of[batch_size]) * self._width
         return float(np.exp(self._mean[common] + self._mean[common + 1 + column]))
+
+    def contrast_covariance(self, batch_size: int, columns: IntArray) -> FloatArray:
+        """How what is measured of each length at `batch_size` bears on the other batch sizes:
+        covariance of log T(b', K') - log T(b', own) with log T(b, K') - log T(b, own),
+        float64[B, L]. columns: int64[B], the column of each batch size's own length.
+        """
+        count = self._covariance.shape[0] // self._width
+        blocks = self._covariance.reshape(count, self._width, count, self._width)
+        here = int(self.group_of[batch_size])
+        with_here = blocks[:, 1:, here, 1:][self.group_of[1:]]
+        rows, own = np.arange(columns.size), int(columns[batch_size - 1])
+        every = np.arange(self._width - 1)
+        return (
+            with_here[:, every, every]
+            - with_here[:, :, own]
+            - with_here[rows, columns, :]
+            + with_here[rows, columns, own][:, None]
+        )
+
+    def probe_variance(self, steps: float) -> float:
+        """Variance of the mean log time that so many steady steps give (also a part of one)."""
+        return self._step_variance * _CORRELATED / max(steps, 1e-3) + self._settings.tick_sd**2
 
     def contrast_variance(self) -> FloatArray:
         """Variance of log T(b, K') - log T(b, K) by group, float64[G, L, L]."""

@@ -33,9 +33,10 @@ class ControllerSettings:
     Exploring. explore_rate, explore_burst_s: the account fills at this share of the time and
     holds at most so many lost seconds; in any minute at most rate * 60 + burst is spent, which
     the defaults make 1 %. explore_horizon_s: how long knowledge is thought to be of use.
-    least_value: expected improvement below which nothing is probed. blind_off_s, blind_tail_s:
-    longest time without a draft at all, and without one through a position, before a probe is
-    made where a good drafter would pay. blind_gain: what it would have to gain then.
+    settling_value, steady_value: expected gain below which nothing is probed, shortly after
+    start, promotion or a change of traffic, and later. blind_off_s, blind_tail_s: longest
+    time without a draft at all, and without one through a position, before a probe is made
+    where a good drafter would pay. blind_gain: what it would have to gain then.
     probe_clean_steps: steady steps wanted of a probe; least and most steps of one.
     most_probes: lengths in one exploration. skip_share: a length that would lose more than
     this is not probed for its step time.
@@ -58,7 +59,7 @@ class ControllerSettings:
     common_reach: float = 1.0
     offset_reach: float = 0.3
     common_half_life_s: float = 30.0
-    offset_half_life_s: float = 600.0
+    offset_half_life_s: float = 1800.0
     tick_sd: float = 0.004
     settle_s: float = 30.0
     settling_gain: float = 0.003
@@ -73,9 +74,10 @@ class ControllerSettings:
     explore_rate: float = 0.005
     explore_burst_s: float = 0.3
     explore_horizon_s: float = 60.0
-    least_value: float = 0.0005
+    settling_value: float = 0.0005
+    steady_value: float = 0.002
     blind_off_s: float = 5.0
-    blind_tail_s: float = 15.0
+    blind_tail_s: float = 60.0
     blind_gain: float = 0.02
     probe_clean_steps: int = 4
     least_probe_steps: int = 4

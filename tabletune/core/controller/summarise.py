@@ -72,8 +72,10 @@ def summarise(
 def steady_steps(columns: StepColumns, full_drafts: bool = True) -> Bools:
     """Which steps tell the step time of their cell (batch size, verified length): bool[n].
 
-    As in the profile: what they verify and what they draft has the same length, no request
-    prefills in them nor in the step after, whose launch the interval may hold.
+    As in the profile: what they verify and what they draft has the same length, every draft is
+    full, and no request prefills. Unlike there the next step may: its launch can lengthen the
+    interval, for all lengths alike, which is nothing to choose by; and a busy engine has few
+    other steps.
     """
     steady: Bools = (
         (columns.prefill_requests == 0)
@@ -84,7 +86,6 @@ def steady_steps(columns: StepColumns, full_drafts: bool = True) -> Bools:
     )
     if full_drafts:
         steady &= (columns.verified_length == 0) | (columns.drafted_requests == columns.batch_size)
-    steady[:-1] &= columns.prefill_requests[1:] == 0
     return steady
 
 

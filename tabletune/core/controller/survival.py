@@ -34,7 +34,8 @@ class LiveSurvival:
 
     survival, proposal_rate: float64[K]. gains: float64[K], p_i * S_i, the expected tokens
     that guess i adds. log_acceptance_variance: float64[K], variance of the log of each
-    conditional acceptance. unseen_s: float64[K], seconds since something was drafted through
+    conditional acceptance; log_acceptance_trials: float64[K], the trials it rests on.
+    unseen_s: float64[K], seconds since something was drafted through
     each position. dispersion: variance of the counts over that of independent guesses.
     changes: of traffic, so far.
     """
@@ -134,13 +135,17 @@ class LiveSurvival:
         rate = blend_proposal_rate(self._prior_rate, self._prior_weight, counts)
         self.proposal_rate = np.minimum.accumulate(np.clip(rate, 0.0, 1.0))
         self.gains = np.minimum.accumulate(self.survival * self.proposal_rate)
-        self.log_acceptance_variance = self._variance(worth[_DRAFTED])
-
-    def _variance(self, worth: FloatArray) -> FloatArray:
-        """Of a binomial share; positions not seen lose what they are worth with time."""
         values = np.maximum(self.survival, 1e-6)
-        before = np.concatenate(([1.0], values[:-1]))
-        chance = np.clip(values / before, 0.02, 0.98)
+        self._reached = np.concatenate(([1.0], values[:-1]))
+        # Positions that are not seen lose what they are worth with time.
         stale = 0.5 ** (self.unseen_s / self._settings.long_half_life_s)
-        trials = (worth + self._prior_weight) * before * stale + _BLIND_DRAFTS
-        return (1 - chance) / (chance * trials)
+        known = (worth[_DRAFTED] + self._prior_weight) * self._reached * stale
+        self.log_acceptance_trials = known + _BLIND_DRAFTS
+        chance = np.clip(values / self._reached, 0.02, 0.98)
+        self.log_acceptance_variance = (1 - chance) / (chance * self.log_acceptance_trials)
+
+    def told_by(self, request_steps: float) -> FloatArray:
+        """The part of each `log_acceptance_variance` that so many more request-steps, drafted
+        through all positions, are expected to take away, float64[K]."""
+        more = request_steps * self._reached / self.dispersion
+        return self.log_acceptance_variance * more / (self.log_acceptance_trials + more)
