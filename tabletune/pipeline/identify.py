@@ -6,14 +6,14 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tabletune.identity.artifact import Artifact, identify
+from tabletune.identity.artifact import identify
 from tabletune.measure.compat import Refusal, check_support, default_runner
 from tabletune.measure.drafter import check_drafter
 from tabletune.measure.probe import probe_engine
 from tabletune.measure.prompts import load_prompts
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.request_checks import RequestError, flag_of
-from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint
+from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 
 #: Engine arguments that do not change step time.
 IRRELEVANT = ("--served-model-name", "--disable-log-stats", "--disable-log-requests")
@@ -66,9 +66,9 @@ def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
         load_prompts(pathlib.Path(request.prompts))
     facts = probe_engine(python)
     device, engine, uuids = _device(facts), _engine(facts, request), _uuids(facts)
-    dummy = _option(request.engine_args, "--load-format") == "dummy"
-    model = identify(request.model, require_weights=not dummy)
-    drafter = identify(request.drafter, require_weights=not dummy) if request.drafter else None
+    weights = needs_weights(request)
+    model = identify(request.model, require_weights=weights)
+    drafter = identify(request.drafter, require_weights=weights) if request.drafter else None
     refusals = check_support(
         version=engine.version,
         distribution=engine.distribution,
@@ -84,15 +84,45 @@ def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
     refusals += check_drafter(model, drafter, request.method)
     if refusals:
         raise Unsupported(refusals)
-    fingerprint = Fingerprint(
-        device=device,
-        engine=engine,
-        model=model.model_facts(),
-        method=request.method,
-        drafter=None if drafter is None else drafter.model_facts(),
-        settings=_settings(request, model),
+    fingerprint = fingerprint_of(
+        request,
+        facts,
+        model.model_facts(),
+        None if drafter is None else drafter.model_facts(),
+        model.dtype,
     )
     return Target(python, fingerprint, uuids)
+
+
+def fingerprint_of(
+    request: RunRequest,
+    facts: dict[str, Any],
+    model: ModelFacts,
+    drafter: ModelFacts | None,
+    model_dtype: str | None,
+) -> Fingerprint:
+    """The fingerprint from what is known already.
+
+    Args:
+        facts: as `probe_engine` gives them.
+        model_dtype: what the model's config says.
+
+    Raises:
+        OSError: the file of prompts cannot be read.
+    """
+    return Fingerprint(
+        device=_device(facts),
+        engine=_engine(facts, request),
+        model=model,
+        method=request.method,
+        drafter=drafter,
+        settings=_settings(request, model_dtype),
+    )
+
+
+def needs_weights(request: RunRequest) -> bool:
+    """Whether the engine loads weights, and does not make dummy ones."""
+    return _option(request.engine_args, "--load-format") != "dummy"
 
 
 def _data_parallel_size(arguments: tuple[str, ...]) -> int:
@@ -174,9 +204,9 @@ def request_settings(request: RunRequest) -> dict[str, str]:
     return settings
 
 
-def _settings(request: RunRequest, model: Artifact) -> dict[str, str]:
+def _settings(request: RunRequest, model_dtype: str | None) -> dict[str, str]:
     """What changes step time or acceptance, as text."""
-    settings = request_settings(request) | {"model_dtype": model.dtype or ""}
+    settings = request_settings(request) | {"model_dtype": model_dtype or ""}
     if request.prompts:
         digest = hashlib.sha256(pathlib.Path(request.prompts).read_bytes()).hexdigest()
         settings["prompts"] = digest[:16]
