@@ -14,6 +14,8 @@ from tabletune_vllm import __version__
 from tabletune_vllm.access import check_client, parse_body, parse_range
 from tabletune_vllm.errors import EngineUnavailableError, PluginError, SettingsError
 from tabletune_vllm.logs import logger, warn_once
+from tabletune_vllm.metrics import inactive
+from tabletune_vllm.metrics_page import Figures, MetricsPage
 from tabletune_vllm.ring import StepBatch, decode_steps
 from tabletune_vllm.settings import Settings, read_settings
 
@@ -76,6 +78,8 @@ class TabletuneEndpoints:
         for method, name, handler in routes:
             endpoint = self._guarded(handler, response)
             app.router.routes.append(route(f"/tabletune/{name}", endpoint, methods=[method]))
+        figures = Figures(self._metrics)
+        app.add_middleware(MetricsPage, figures=figures)
 
     def _guarded(self, handler: Handler, response: Any) -> Callable[[Any], Awaitable[Any]]:
         async def endpoint(request: Any) -> Any:
@@ -102,6 +106,11 @@ class TabletuneEndpoints:
         if self._reason is not None:
             return {"plugin_version": __version__, "active": False, "reason": self._reason}
         return await self._call("tabletune_status")
+
+    async def _metrics(self) -> dict[str, object]:
+        if self._reason is not None:
+            return inactive(__version__, self._reason)
+        return await self._call("tabletune_metrics")
 
     async def _steps(self, request: Any) -> dict[str, object]:
         since, limit = parse_range(request.query_params)

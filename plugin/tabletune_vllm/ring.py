@@ -85,20 +85,24 @@ class StepRing:
         }
 
 
+def record_dtype(max_draft_length: int) -> np.dtype[np.void]:
+    """The layout of one record, for numpy."""
+    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [
+        *((name, "=f8") for name in FLOAT_COLUMNS),
+        *((name, "=i4") for name in INT_COLUMNS),
+        ("drafted_through", "=i4", (max_draft_length,)),
+        ("accepted_through", "=i4", (max_draft_length,)),
+    ]
+    return np.dtype(fields)
+
+
 def decode_steps(batch: StepBatch) -> dict[str, object]:
     """A batch as columnar JSON values: every column has next − first entries.
 
     drafted_through and accepted_through hold one row per step, with one entry per draft
     position 1 … max_draft_length.
     """
-    k_max = batch["max_draft_length"]
-    fields: list[tuple[str, str] | tuple[str, str, tuple[int]]] = [
-        *((name, "=f8") for name in FLOAT_COLUMNS),
-        *((name, "=i4") for name in INT_COLUMNS),
-        ("drafted_through", "=i4", (k_max,)),
-        ("accepted_through", "=i4", (k_max,)),
-    ]
-    records = np.frombuffer(batch["data"], dtype=np.dtype(fields))
+    records = np.frombuffer(batch["data"], dtype=record_dtype(batch["max_draft_length"]))
     names = cast(tuple[str, ...], records.dtype.names)
     return {
         "first": batch["first"],

@@ -45,6 +45,8 @@ class Runtime:
         self.graphs: dict[str, object] | None = None
         # The controller's share of the status, where a source is followed.
         self.live_status: Callable[[], dict[str, object]] | None = None
+        # Set in a forked child: called at its first step, it starts the threads anew.
+        self.start: Callable[[], None] | None = None
         self.boot = tuple(boot_lookup)
         self.swaps = 0
         self._boot_list = boot_lookup
@@ -86,6 +88,11 @@ class Runtime:
         if not self.active:
             return self.boot
         return self._base if self._hand_table is None else self._hand_table
+
+    @property
+    def base(self) -> tuple[int, ...]:
+        """The dense table in force when nothing is set by hand."""
+        return self._base
 
     def turn_off(self, reason: str) -> None:
         """Put the boot table back, take the hooks off, say why once. Never raises."""

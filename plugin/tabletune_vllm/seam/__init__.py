@@ -9,6 +9,7 @@ import importlib.metadata
 
 from tabletune_vllm.errors import PluginError
 from tabletune_vllm.logs import warn_once
+from tabletune_vllm.seam.core import wrap_core
 from tabletune_vllm.seam.hooks import wrap_scheduler
 from tabletune_vllm.seam.probe import probe, supported_version
 from tabletune_vllm.seam.utilities import add_utilities
@@ -36,6 +37,7 @@ def install(settings: Settings) -> None:
         scheduled = (outputs.SchedulerOutput, outputs.CachedRequestData)
         probe(scheduler, (*scheduled, model_output, sums))
         wrap_scheduler(scheduler, settings, version)
+        wrap_core(engine_core, settings)
     except Exception as error:
         problem = str(error) if isinstance(error, PluginError) else repr(error)
         warn_once(f"TableTune stays off: {problem}")

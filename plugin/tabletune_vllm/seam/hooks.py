@@ -109,7 +109,6 @@ def hook(
 
     runtime = Runtime(facts, scheduler.dynamic_sd_lookup, ring_steps, set_lookup, unhook)
     observer = runtime.observer
-    draft_counts, width = observer.draft_counts, observer.width
     nothing = [0] * facts.max_draft_length
 
     def hooked_update(scheduler_output: Any, model_runner_output: Any) -> Any:
@@ -118,6 +117,9 @@ def hook(
         if runtime.reason is not None:
             return update(scheduler_output, model_runner_output)
         try:
+            if runtime.start is not None:
+                start, runtime.start = runtime.start, None
+                start()
             if scheduler_output.num_invalid_spec_tokens and not counting:
                 counting = True
                 scheduler.make_spec_decoding_stats = hooked_count
@@ -143,6 +145,24 @@ def hook(
         sums = args[0] if args else kwargs.get("spec_decoding_stats")
         return make_stats(*args, **kwargs)
 
+    hooked_count = _count_hook(runtime, count_request, silent=count_always)
+    hooks: dict[str, Callable[..., Any]] = {
+        "update_from_output": hooked_update,
+        "make_stats": hooked_stats,
+        "make_spec_decoding_stats": hooked_count,
+    }
+    for name, function in hooks.items():
+        if function is not hooked_count or count_always:
+            setattr(scheduler, name, function)
+    logger.info("TableTune %s measures this engine (%s)", __version__, facts.runner)
+    return runtime
+
+
+def _count_hook(runtime: Runtime, count_request: Any, silent: bool) -> Callable[..., Any]:
+    """The hook that counts each request. silent: vLLM's statistics are off; its own answer is
+    then None, which costs a third of asking for it."""
+    draft_counts, width = runtime.observer.draft_counts, runtime.observer.width
+
     def hooked_count(
         spec_decoding_stats: Any,
         num_draft_tokens: int,
@@ -155,8 +175,7 @@ def hook(
                 draft_counts[num_draft_tokens * width + num_accepted_tokens] += 1
         except Exception as error:
             runtime.turn_off(f"counting a draft failed: {error!r}")
-        if count_always:
-            # vLLM's own answer where its statistics are off, at a third of the call's price.
+        if silent:
             return None
         return count_request(
             spec_decoding_stats,
@@ -166,16 +185,7 @@ def hook(
             request_id,
         )
 
-    hooks: dict[str, Callable[..., Any]] = {
-        "update_from_output": hooked_update,
-        "make_stats": hooked_stats,
-        "make_spec_decoding_stats": hooked_count,
-    }
-    for name, function in hooks.items():
-        if function is not hooked_count or count_always:
-            setattr(scheduler, name, function)
-    logger.info("TableTune %s measures this engine (%s)", __version__, facts.runner)
-    return runtime
+    return hooked_count
 
 
 def _model_name(served: object) -> str:

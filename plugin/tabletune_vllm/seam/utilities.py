@@ -10,8 +10,9 @@ from typing import Any
 from tabletune_vllm import __version__
 from tabletune_vllm.errors import InactiveError, PluginError
 from tabletune_vllm.logs import warn_once
+from tabletune_vllm.metrics import figures, inactive
 from tabletune_vllm.runtime import Runtime
-from tabletune_vllm.seam.graphs import read_graphs
+from tabletune_vllm.seam.core import captured_graphs
 from tabletune_vllm.seam.hooks import MARK
 
 
@@ -50,12 +51,16 @@ def add_utilities(engine_core_class: Any, version: str, problem: str | None) -> 
     def all_graphs(self: Any) -> dict[str, object]:
         runtime = runtime_of(self)
         runtime.observer.disturbed = True
-        # Captured once, at boot: read once, so that a status stays cheap for the engine.
-        if runtime.graphs is None:
-            lengths = sorted({0, *runtime.boot_lengths, runtime.facts.max_draft_length})
-            max_num_seqs = runtime.facts.max_num_seqs
-            runtime.graphs = read_graphs(self.model_executor, lengths, max_num_seqs)
-        return runtime.graphs
+        return captured_graphs(self, runtime)
+
+    def tabletune_metrics(self: Any) -> Any:
+        def metrics() -> dict[str, object]:
+            try:
+                return figures(runtime_of(self))
+            except InactiveError as error:
+                return inactive(__version__, error.found)
+
+        return guarded(metrics)
 
     def tabletune_graphs(self: Any) -> Any:
         return guarded(lambda: all_graphs(self))
@@ -71,6 +76,7 @@ def add_utilities(engine_core_class: Any, version: str, problem: str | None) -> 
 
     for function in (
         tabletune_status,
+        tabletune_metrics,
         tabletune_graphs,
         tabletune_steps,
         tabletune_pin,

@@ -1,0 +1,61 @@
+"""The end of an engine core's start, where following begins (vllm/v1/engine/core.py)."""
+
+import functools
+from typing import Any
+
+from tabletune_vllm.live.start import start_following
+from tabletune_vllm.runtime import Runtime
+from tabletune_vllm.seam.graphs import read_graphs
+from tabletune_vllm.seam.hooks import MARK
+from tabletune_vllm.settings import Settings
+
+
+def wrap_core(engine_core_class: Any, settings: Settings) -> None:
+    """Make every engine core follow the source once it has started; once per class.
+
+    By then the graphs are captured and the workers have been forked, so that no thread of ours
+    is in their way.
+    """
+    original = engine_core_class.__init__
+    if getattr(original, MARK, False):
+        return
+
+    @functools.wraps(original)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        runtime: object = None
+        try:
+            runtime = self.scheduler.__dict__.get(MARK)
+            if isinstance(runtime, Runtime):
+                begin(self, runtime, settings)
+        except Exception as error:
+            if isinstance(runtime, Runtime):
+                runtime.turn_off(f"starting to follow failed: {error!r}")
+
+    setattr(init, MARK, True)
+    engine_core_class.__init__ = init
+
+
+def begin(core: Any, runtime: Runtime, settings: Settings) -> None:
+    """Start the threads of one engine core, if its settings name a source."""
+    follow = settings.follow
+    if follow is None or follow.mode == "off":
+        return
+    graphs = captured_graphs(core, runtime)
+    scheduler = core.scheduler
+
+    def engine_self() -> Any:
+        from tabletune_vllm.seam.identity import engine_self as read
+
+        return read(scheduler, runtime.facts, list(runtime.boot), graphs)
+
+    start_following(runtime, follow, engine_self)
+
+
+def captured_graphs(core: Any, runtime: Runtime) -> dict[str, object]:
+    """What the engine captured at boot: read once, so that a status stays cheap for it."""
+    if runtime.graphs is None:
+        lengths = sorted({0, *runtime.boot_lengths, runtime.facts.max_draft_length})
+        size = runtime.facts.max_num_seqs
+        runtime.graphs = read_graphs(core.model_executor, lengths, size)
+    return runtime.graphs
