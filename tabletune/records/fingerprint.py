@@ -71,13 +71,17 @@ class Fingerprint(Record):
     @property
     def identity(self) -> str:
         """Hash over what counts: everything except the labels."""
-        same = self.model_copy(
+        return self.unlabelled.content_hash
+
+    @property
+    def unlabelled(self) -> "Fingerprint":
+        """The same facts without labels: the record whose content hash is the identity."""
+        return self.model_copy(
             update={
                 "model": self.model.model_copy(update={"label": ""}),
                 "drafter": self.drafter and self.drafter.model_copy(update={"label": ""}),
             }
         )
-        return same.content_hash
 
     def matches(self, other: "Fingerprint") -> bool:
         """Whether a profile for `other` holds for this one."""

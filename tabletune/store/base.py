@@ -6,14 +6,14 @@ before it; so a channel's history cannot be rewritten unnoticed.
 """
 
 import hashlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from tabletune.records.base import HASH_PATTERN, Record, RecordError
-from tabletune.records.pointer import CHANNEL_PATTERN, Pointer
-from tabletune.store.errors import BadName, LostRace, ObjectCorrupt, StoreError
+from tabletune.records.base import Record, RecordError
+from tabletune.records.control import Control
+from tabletune.records.pointer import Pointer
+from tabletune.store.errors import LostRace, ObjectCorrupt, StoreError
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
 
@@ -83,6 +83,18 @@ class Store(Protocol):
         """
         ...
 
+    def read_control(self, channel: str) -> Control | None:
+        """What the channel's engines are told to do; None where nothing was ever said.
+
+        Raises:
+            RecordError: it is damaged; writing it anew repairs it.
+        """
+        ...
+
+    def write_control(self, control: Control) -> None:
+        """Tell the engines of `control.channel` what to do; the last writer wins."""
+        ...
+
     def history(self, channel: str) -> Iterator[Pointer]:
         """All states of the channel, from the one in force back to the first, read as asked
         for.
@@ -92,35 +104,6 @@ class Store(Protocol):
                 iteration is sound.
         """
         ...
-
-
-def check_hash(name: str) -> str:
-    """The name itself.
-
-    Raises:
-        BadName: it is not 64 lower-case hexadecimal digits.
-    """
-    if not re.fullmatch(HASH_PATTERN[1:-1], name):
-        raise BadName(
-            "a content hash of 64 lower-case hexadecimal digits", repr(name), "copy it from `show`"
-        )
-    return name
-
-
-def check_channel(channel: str) -> str:
-    """The channel itself.
-
-    Raises:
-        BadName: it is not a channel name.
-    """
-    if not re.fullmatch(CHANNEL_PATTERN[1:-1], channel):
-        raise BadName(
-            "a channel name such as 'live': a lower-case letter, then up to 62 lower-case "
-            "letters, digits, '-' or '_'",
-            repr(channel),
-            "choose such a name",
-        )
-    return channel
 
 
 def parse_object(kind: type[AnyRecord], name: str, data: bytes, where: str) -> AnyRecord:

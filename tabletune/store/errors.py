@@ -5,6 +5,11 @@ StoreError
 ├── StoreUnwritable    no permission, a read-only file system
 ├── StoreFull          no space or quota left
 ├── StoreBusy          another process holds the lock for too long
+├── StoreUnreachable   no answer, not in time, or a server's own failure
+│   └── OutcomeUnknown     a pointer may or may not have moved
+├── ConditionsIgnored  a store that would let two promotions overwrite each other
+├── SupportMissing     a library that this kind of store needs is not installed
+├── TooLarge           an object larger than any record may be
 ├── BadName            not a hash or a channel name
 ├── ObjectMissing      no object of that name
 ├── ObjectCorrupt      an object whose content is not what its name says
@@ -45,6 +50,26 @@ class StoreFull(StoreError):
 
 class StoreBusy(StoreError):
     """Another process has held the store's lock for too long."""
+
+
+class StoreUnreachable(StoreError):
+    """The store gave no answer, not in time, or failed itself; trying again may help."""
+
+
+class OutcomeUnknown(StoreUnreachable):
+    """The answer to a pointer's move was lost, and where the pointer is cannot be read."""
+
+
+class ConditionsIgnored(StoreError):
+    """The store ignores the conditions of writes, so that promotions could overwrite others."""
+
+
+class SupportMissing(StoreError):
+    """A library that this kind of store needs is not installed."""
+
+
+class TooLarge(StoreError):
+    """An object is larger than any record of its kind may be; it was not read."""
 
 
 class BadName(StoreError):

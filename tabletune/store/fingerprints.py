@@ -1,9 +1,11 @@
 """Finding a fingerprint record by the name that other records use for it."""
 
+import contextlib
+
 from tabletune.records.base import RecordError
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.store.base import Store
-from tabletune.store.errors import ObjectCorrupt, ObjectMissing
+from tabletune.store.errors import BadName, ObjectCorrupt, ObjectMissing
 
 
 def find_fingerprint(store: Store, name: str) -> Fingerprint:
@@ -11,11 +13,14 @@ def find_fingerprint(store: Store, name: str) -> Fingerprint:
 
     Other records name a fingerprint by its identity, which leaves the labels out, so the same
     identity may be stored several times with different labels; any of them will do. A name
-    that is the record's content hash is understood too.
+    that is the record's content hash is understood too. A promotion puts the record without
+    labels beside the others, under the identity itself, so that who cannot list finds it too.
 
     Raises:
         ObjectMissing: the store has none; put the Fingerprint record beside what it is for.
     """
+    with contextlib.suppress(ObjectMissing, ObjectCorrupt, RecordError, BadName):
+        return store.get(Fingerprint, name)
     for stored in sorted(store.list(Fingerprint), key=lambda other: other != name):
         try:
             fingerprint = store.get(Fingerprint, stored)

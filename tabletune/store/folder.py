@@ -1,28 +1,22 @@
 """A store in a folder, for one machine or a shared file system.
 
-    store.json                          the marker: this is a store, of this format
-    objects/<kind>/<sha256>.json        immutable records
-    channels/<channel>/pointer.json     the state in force, the same bytes as its object
-    .lock                               held by whoever writes
-
-Readers take no lock: files are replaced whole.
+The layout is that of store/layout.py, with a file `.lock`, held by whoever writes. Readers
+take no lock: files are replaced whole.
 """
 
 import hashlib
-import json
 import pathlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import cast
+from typing import Final
 
 from tabletune.records.base import MAX_RECORD_BYTES, Record, RecordError
+from tabletune.records.control import MAX_CONTROL_BYTES, Control
 from tabletune.records.pointer import Pointer
 from tabletune.store.base import (
     AnyRecord,
     Token,
-    check_channel,
-    check_hash,
     check_move,
     check_token,
     parse_object,
@@ -36,11 +30,18 @@ from tabletune.store.durable import (
     write_durably,
 )
 from tabletune.store.errors import BadName, NotAStore, ObjectMissing, PointerCorrupt
+from tabletune.store.layout import (
+    MARKER,
+    MARKER_KEY,
+    check_channel,
+    control_key,
+    object_key,
+    pointer_key,
+)
+from tabletune.store.marker import check_marker, foreign_content
 
-FORMAT_VERSION = 1
-MARKER = json.dumps({"store": "tabletune", "format_version": FORMAT_VERSION}).encode() + b"\n"
 #: What may lie in an empty folder that becomes a store, besides names with a leading dot.
-HARMLESS = {"lost+found"}
+HARMLESS: Final = {"lost+found"}
 
 
 class FolderStore:
@@ -69,7 +70,7 @@ class FolderStore:
 
     def check_writable(self) -> None:
         """See `Store.check_writable`."""
-        with self._writing(self.root / "store.json"):
+        with self._writing(self.root / MARKER_KEY):
             pass
 
     def put(self, record: Record) -> str:
@@ -146,6 +147,17 @@ class FolderStore:
         """See `Store.history`."""
         return walk_history(self, channel)
 
+    def read_control(self, channel: str) -> Control | None:
+        """See `Store.read_control`."""
+        data = self._read(self.root / control_key(channel), MAX_CONTROL_BYTES)
+        return None if data is None else Control.from_json(data)
+
+    def write_control(self, control: Control) -> None:
+        """See `Store.write_control`."""
+        path = self.root / control_key(control.channel)
+        with self._writing(path):
+            write_durably(path, control.to_json())
+
     @contextmanager
     def _writing(self, path: pathlib.Path) -> Iterator[None]:
         """The lock, with the store made if need be and left-overs beside `path` removed."""
@@ -155,23 +167,23 @@ class FolderStore:
                 # Under the lock, and again: since this store was opened, another process may
                 # have put something else here.
                 if not _check_marker(self.root):
-                    write_durably(self.root / "store.json", MARKER)
+                    write_durably(self.root / MARKER_KEY, MARKER)
                 remove_temporaries(self.root)
                 remove_temporaries(path.parent)
                 yield
 
     def _object_path(self, kind: type[Record], name: str) -> pathlib.Path:
-        return self.root / "objects" / kind.KIND / f"{check_hash(name)}.json"
+        return self.root / object_key(kind, name)
 
     def _pointer_path(self, channel: str) -> pathlib.Path:
-        return self.root / "channels" / check_channel(channel) / "pointer.json"
+        return self.root / pointer_key(channel)
 
-    def _read(self, path: pathlib.Path) -> bytes | None:
-        """At most one byte more than a record may have; None where there is no file."""
+    def _read(self, path: pathlib.Path, limit_bytes: int = MAX_RECORD_BYTES) -> bytes | None:
+        """At most one byte more than the limit; None where there is no file."""
         with store_errors(path, "read"):
             try:
                 with open(path, "rb") as file:
-                    return file.read(MAX_RECORD_BYTES + 1)
+                    return file.read(limit_bytes + 1)
             except FileNotFoundError:
                 return None
 
@@ -196,7 +208,7 @@ def _check_marker(root: pathlib.Path) -> bool:
     if not root.is_dir():
         raise NotAStore(f"a folder at {root}", "a file", "name a folder")
     try:
-        marker = (root / "store.json").read_bytes()[:4096]
+        marker = (root / MARKER_KEY).read_bytes()[:4096]
     except FileNotFoundError:
         foreign = sorted(
             path.name
@@ -205,41 +217,6 @@ def _check_marker(root: pathlib.Path) -> bool:
         )
         if not foreign:
             return False
-        if {"objects", "channels"} & set(foreign):
-            advice = f"if this is a store, put {MARKER.decode().strip()} into its store.json"
-        else:
-            advice = "name an empty or a new folder for the store"
-        raise NotAStore(
-            f"a store or an empty folder at {root}",
-            f"no store.json, but {', '.join(foreign[:5])}{' …' if len(foreign) > 5 else ''}",
-            advice,
-        ) from None
-    version = _marked_version(marker)
-    if version is None:
-        raise NotAStore(
-            f"the marker {MARKER.decode().strip()} in {root / 'store.json'}",
-            repr(marker[:80]),
-            "name another folder, or restore the marker if this is a store",
-        )
-    if version > FORMAT_VERSION:
-        raise NotAStore(
-            f"a store of format {FORMAT_VERSION} or older at {root}",
-            f"format {version}",
-            "upgrade tabletune to use it",
-        )
+        raise foreign_content(str(root), foreign) from None
+    check_marker(marker, str(root / MARKER_KEY))
     return True
-
-
-def _marked_version(marker: bytes) -> int | None:
-    """The format version that a marker names, None where it is no marker."""
-    try:
-        fields: object = json.loads(marker)
-    except (ValueError, RecursionError):
-        return None
-    if not isinstance(fields, dict):
-        return None
-    found = cast("dict[str, object]", fields)
-    version = found.get("format_version")
-    if found.get("store") != "tabletune" or type(version) is not int or version < 1:
-        return None
-    return version

@@ -21,6 +21,9 @@ def version_before(history: Iterable[Pointer]) -> str:
     while state is not None and state.action == "rollback":
         target = state.table_version
         state = next((older for older in states if older.table_version == target), None)
+    # A version that was put in force once more, to be signed, has itself before it.
+    while state is not None and state.previous_version == state.table_version:
+        state = next(states, None)
     return state.previous_version if state is not None else ""
 
 

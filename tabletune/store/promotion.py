@@ -10,6 +10,7 @@ from tabletune.store.base import Store, Token
 from tabletune.store.errors import LostRace, MoveRefused, ObjectMissing, StoreError
 from tabletune.store.fingerprints import find_fingerprint, same_fingerprint
 from tabletune.store.history import version_before
+from tabletune.store.signing import Signer
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,7 @@ def promote(
     *,
     force: bool = False,
     expected_version: str | None = None,
+    signer: Signer | None = None,
 ) -> Move:
     """Put a table version in force on a channel, on a passing verdict.
 
@@ -49,6 +51,8 @@ def promote(
         expected_version: the version that was in force when the candidate was compared with
             it, empty for none; None does not check. A caller that validates for minutes
             passes it, so that a promotion in the meantime is not undone unseen.
+        signer: signs the pointer. A version that is in force already, but not signed by this
+            key, is put in force once more.
 
     Raises:
         MoveRefused: with every reason found.
@@ -59,9 +63,9 @@ def promote(
     if expected_version is not None and expected_version != _version_of(current):
         raise LostRace(channel, current)
     version = store.get(TableVersion, version_hash)
-    if current is not None and current.table_version == version_hash:
+    if current is not None and _stands(current, version_hash, signer):
         return Move(current, False, (f"{version_hash[:12]} is already in force on {channel}",))
-    find_fingerprint(store, version.fingerprint)
+    measured = find_fingerprint(store, version.fingerprint)
     reasons = [
         *_verdict_reasons(store, version_hash, version, verdict_hash),
         *_deployment_reasons(store, current, version),
@@ -85,8 +89,9 @@ def promote(
         (now, who, f"{reason} (forced although {'; '.join(reasons)})" if reasons else reason),
     )
     notes = _notes(store, current, version, verdict)
-    store.move_pointer(channel, pointer, token)
-    return Move(pointer, True, notes)
+    # Engines read it by its identity; those behind a web server can list nothing.
+    store.put(measured.unlabelled)
+    return _move(store, channel, pointer, token, signer, notes)
 
 
 def rollback(
@@ -96,6 +101,7 @@ def rollback(
     who: str,
     reason: str,
     to: str | None = None,
+    signer: Signer | None = None,
 ) -> Move:
     """Put an earlier version of this channel in force again.
 
@@ -104,6 +110,7 @@ def rollback(
         to: a version of this channel's history; None for the one before the version in
             force. After a roll-back that is the one before it in turn: rolling back twice
             never returns to the version that was rolled back from.
+        signer: signs the pointer.
 
     Raises:
         MoveRefused: the channel has no pointer, no earlier version, or never had `to`.
@@ -132,6 +139,25 @@ def rollback(
         (now, who, reason),
     )
     notes = _notes(store, current, version, "")
+    return _move(store, channel, pointer, token, signer, notes)
+
+
+def _stands(current: Pointer, version_hash: str, signer: Signer | None) -> bool:
+    """Whether a version is in force as it is wanted."""
+    signed = signer is None or current.signed_by == signer.key_id
+    return current.table_version == version_hash and signed
+
+
+def _move(
+    store: Store,
+    channel: str,
+    pointer: Pointer,
+    token: Token,
+    signer: Signer | None,
+    notes: tuple[str, ...],
+) -> Move:
+    if signer is not None:
+        pointer = signer.sign(pointer)
     store.move_pointer(channel, pointer, token)
     return Move(pointer, True, notes)
 

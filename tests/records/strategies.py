@@ -291,6 +291,9 @@ def verdicts(draw: st.DrawFn) -> Verdict:
     )
 
 
+SIGNED = {"signed_by": "0123456789abcdef", "signature": "A" * 86 + "=="}
+
+
 @st.composite
 def pointers(draw: st.DrawFn) -> Pointer:
     sequence = draw(st.integers(1, 1000))
@@ -309,6 +312,7 @@ def pointers(draw: st.DrawFn) -> Pointer:
         moved_at=draw(moments),
         moved_by=draw(texts),
         reason=draw(texts),
+        **draw(st.sampled_from([{}, SIGNED])),
     )
 
 

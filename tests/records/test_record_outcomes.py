@@ -176,6 +176,8 @@ def pointer(**changes: Any) -> Pointer:
         ({"action": "rollback"}, "has no verdict"),
         ({"sequence": 1}, "state 1 has neither"),
         ({"previous_pointer": ""}, "every later one both"),
+        ({"signed_by": "0" * 16}, "a signed pointer has both"),
+        ({"signature": "A" * 86 + "=="}, "a signed pointer has both"),
         ({"previous_version": ""}, "every later one both"),
         ({"table_version": "latest"}, "table_version"),
         ({"verdict": "yes"}, "verdict"),

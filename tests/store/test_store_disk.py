@@ -23,31 +23,31 @@ from tabletune.store.errors import (
 )
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
-from tests.store.world import AT, World, after, make_version, pointer_for, snapshot
+from tests.store.world import AT, World, after, make_version, pointer_for
 
 
-def test_what_a_killed_writer_left_is_ignored_and_then_removed(world: World) -> None:
-    name = world.store.put(make_version(0))
+def test_what_a_killed_writer_left_is_ignored_and_then_removed(folder_world: World) -> None:
+    name = folder_world.store.put(make_version(0))
     leftovers = [
-        world.root / "objects" / "table_version" / ".tmp-0123",
-        world.root / ".tmp-0123",
+        folder_world.root / "objects" / "table_version" / ".tmp-0123",
+        folder_world.root / ".tmp-0123",
     ]
     for path in leftovers:
         path.write_bytes(b'{"half')
-    assert world.store.list(TableVersion) == (name,)
-    assert FolderStore(world.root).get(TableVersion, name) == make_version(0)
-    world.store.put(make_version(1))
+    assert folder_world.store.list(TableVersion) == (name,)
+    assert FolderStore(folder_world.root).get(TableVersion, name) == make_version(0)
+    folder_world.store.put(make_version(1))
     assert not any(path.exists() for path in leftovers)
 
 
 @pytest.mark.parametrize("step", ["state", "pointer"])
 def test_a_crash_inside_a_move_leaves_the_old_pointer(
-    world: World, monkeypatch: pytest.MonkeyPatch, step: str
+    folder_world: World, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """The process dies at the rename of the state's object, or at that of the pointer."""
-    first, second = (world.store.put(make_version(number)) for number in range(2))
-    world.store.move_pointer("live", pointer_for(first), Token())
-    pointer, token = world.store.read_pointer("live")
+    first, second = (folder_world.store.put(make_version(number)) for number in range(2))
+    folder_world.store.move_pointer("live", pointer_for(first), Token())
+    pointer, token = folder_world.store.read_pointer("live")
     assert pointer is not None
     replace = os.replace
     calls: list[str] = []
@@ -61,8 +61,8 @@ def test_a_crash_inside_a_move_leaves_the_old_pointer(
     with monkeypatch.context() as patch:
         patch.setattr(durable.os, "replace", dies)
         with pytest.raises(KeyboardInterrupt):
-            world.store.move_pointer("live", after(pointer, token, second), token)
-    again = FolderStore(world.root)
+            folder_world.store.move_pointer("live", after(pointer, token, second), token)
+    again = FolderStore(folder_world.root)
     assert again.read_pointer("live") == (pointer, token)
     again.move_pointer("live", after(pointer, token, second), token)
     assert [state.table_version for state in again.history("live")] == [second, first]
@@ -80,16 +80,16 @@ def test_a_crash_inside_a_move_leaves_the_old_pointer(
     ],
 )
 def test_a_write_that_fails_is_explained_and_loses_nothing(
-    world: World,
+    folder_world: World,
     monkeypatch: pytest.MonkeyPatch,
     number: int,
     error: type[StoreError],
     advice: str,
 ) -> None:
-    version, verdict = world.candidate()
-    promote(world.store, "live", version, verdict, AT, "a test", "first")
-    second, verdict = world.candidate()
-    before = snapshot(world.root)
+    version, verdict = folder_world.candidate()
+    promote(folder_world.store, "live", version, verdict, AT, "a test", "first")
+    second, verdict = folder_world.candidate()
+    before = folder_world.place.snapshot()
 
     def fails(_: int) -> None:
         raise OSError(number, os.strerror(number))
@@ -97,11 +97,11 @@ def test_a_write_that_fails_is_explained_and_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(durable.os, "fsync", fails)
         with pytest.raises(error, match=advice):
-            promote(world.store, "live", second, verdict, AT, "a test", "second")
+            promote(folder_world.store, "live", second, verdict, AT, "a test", "second")
         with pytest.raises(error, match=advice):
-            world.store.put(make_version(99))
-    assert snapshot(world.root) == before
-    assert promote(world.store, "live", second, verdict, AT, "a test", "second").moved
+            folder_world.store.put(make_version(99))
+    assert folder_world.place.snapshot() == before
+    assert promote(folder_world.store, "live", second, verdict, AT, "a test", "second").moved
 
 
 @pytest.fixture
@@ -135,12 +135,12 @@ def test_a_full_disk_loses_nothing(small_disk: pathlib.Path) -> None:
     promote(world.store, "live", version, verdict, AT, "a test", "first")
     second, verdict = world.candidate()
     fill(small_disk / ".filler")
-    before = snapshot(small_disk)
+    before = world.place.snapshot()
     with pytest.raises(StoreFull, match="free some space"):
         promote(world.store, "live", second, verdict, AT, "a test", "second")
     with pytest.raises(StoreFull, match="what was in force before still is"):
         world.store.put(make_version(99))
-    assert snapshot(small_disk) == before
+    assert world.place.snapshot() == before
     (small_disk / ".filler").unlink()
     assert promote(world.store, "live", second, verdict, AT, "a test", "second").moved
     assert problems(world.store) == []
@@ -174,14 +174,14 @@ def test_a_lock_that_is_held_for_too_long_is_reported(tmp_path: pathlib.Path) ->
         pass
 
 
-def test_threads_share_a_store(world: World) -> None:
+def test_threads_share_a_store(folder_world: World) -> None:
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
         try:
             for step in range(10):
-                world.store.put(make_version(step))
-                world.store.put(make_version(100 * number + step))
+                folder_world.store.put(make_version(step))
+                folder_world.store.put(make_version(100 * number + step))
         except BaseException as error:
             errors.append(error)
 
@@ -191,5 +191,5 @@ def test_threads_share_a_store(world: World) -> None:
     for thread in threads:
         thread.join()
     assert errors == []
-    assert len(world.store.list(TableVersion)) == 40
-    assert problems(world.store) == []
+    assert len(folder_world.store.list(TableVersion)) == 40
+    assert problems(folder_world.store) == []

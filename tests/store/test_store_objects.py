@@ -1,7 +1,6 @@
-"""Objects in a folder store: content addresses, damage, names."""
+"""Objects in a store: content addresses, damage, names."""
 
 import hashlib
-import pathlib
 from typing import Any
 
 import pytest
@@ -17,35 +16,36 @@ from tabletune.store.errors import (
     ObjectCorrupt,
     ObjectMissing,
 )
-from tabletune.store.folder import FolderStore
 from tests.records import strategies
-from tests.store.world import World, make_version, snapshot
+from tests.store.places import Place
+from tests.store.world import World, make_version
 
 
-def test_a_folder_store_is_a_store(tmp_path: pathlib.Path) -> None:
-    store: Store = FolderStore(tmp_path)
+def test_an_empty_place_is_an_empty_store(place: Place) -> None:
+    store: Store = place.open()
     assert store.list(Verdict) == ()
+    assert place.snapshot() == {}  # reading makes nothing
 
 
 @settings(
     max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(record=strategies.any_record)
-def test_any_record_is_put_and_got(tmp_path: pathlib.Path, record: Record) -> None:
-    store = FolderStore(tmp_path / "store")
+def test_any_record_is_put_and_got(place: Place, record: Record) -> None:
+    store = place.open()
     name = store.put(record)
     assert name == record.content_hash
-    assert FolderStore(tmp_path / "store").get(type(record), name) == record
+    assert place.open().get(type(record), name) == record
     assert name in store.list(type(record))
 
 
 def test_putting_again_changes_nothing(world: World) -> None:
     world.store.put(make_version(1))
-    before = snapshot(world.root)
-    times = {path: (world.root / path).stat().st_mtime_ns for path in before}
+    before = world.place.snapshot()
+    marks = world.place.marks()
     world.store.put(make_version(1))
-    assert snapshot(world.root) == before
-    assert times == {path: (world.root / path).stat().st_mtime_ns for path in before}
+    assert world.place.snapshot() == before
+    assert world.place.marks() == marks
 
 
 def test_an_object_that_is_not_there_is_named(world: World) -> None:
@@ -68,12 +68,12 @@ def test_a_damaged_object_is_refused_and_putting_it_again_repairs_it(
     world: World, damage: Any
 ) -> None:
     name = world.store.put(make_version(1))
-    path = world.root / "objects" / "table_version" / f"{name}.json"
-    path.write_bytes(damage(path.read_bytes()))
+    key = f"objects/table_version/{name}.json"
+    world.place.write(key, damage(world.place.read(key)))
     with pytest.raises(ObjectCorrupt) as caught:
         world.store.get(TableVersion, name)
     assert (caught.value.kind, caught.value.name) == ("table_version", name)
-    assert str(path) in str(caught.value)
+    assert key in str(caught.value)
     assert "put the same table_version again, which repairs it" in str(caught.value)
     assert any(name[:12] in line for line in problems(world.store))
     world.store.put(make_version(1))
@@ -84,9 +84,7 @@ def test_a_damaged_object_is_refused_and_putting_it_again_repairs_it(
 def test_an_intact_object_of_a_newer_format_asks_for_an_upgrade(world: World) -> None:
     data = make_version(1).to_json().replace(b'"format_version":1', b'"format_version":2')
     name = hashlib.sha256(data).hexdigest()
-    path = world.root / "objects" / "table_version" / f"{name}.json"
-    path.parent.mkdir(parents=True)
-    path.write_bytes(data)
+    world.place.write(f"objects/table_version/{name}.json", data)
     with pytest.raises(RecordError, match="upgrade tabletune"):
         world.store.get(TableVersion, name)
 

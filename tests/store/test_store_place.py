@@ -13,13 +13,13 @@ from tabletune.store.errors import (
     StoreError,
 )
 from tabletune.store.folder import MARKER, FolderStore
-from tests.store.world import FINGERPRINT, World, make_version, pointer_for, snapshot
+from tests.store.world import FINGERPRINT, World, make_version, pointer_for
 
 
-def test_the_layout_is_as_documented(world: World) -> None:
-    version = world.store.put(make_version(1))
-    state = world.store.move_pointer("live", pointer_for(version), Token())
-    files = snapshot(world.root)
+def test_the_layout_is_as_documented(folder_world: World) -> None:
+    version = folder_world.store.put(make_version(1))
+    state = folder_world.store.move_pointer("live", pointer_for(version), Token())
+    files = folder_world.place.snapshot()
     assert sorted(files) == sorted(
         [
             "store.json",
@@ -33,15 +33,15 @@ def test_the_layout_is_as_documented(world: World) -> None:
     assert files["channels/live/pointer.json"] == files[f"objects/pointer/{state}.json"]
 
 
-def test_foreign_files_inside_are_ignored(world: World) -> None:
-    name = world.store.put(make_version(0))
-    (world.root / "objects/table_version/README.md").write_text("hello")
-    (world.root / "objects/table_version/abc.json").write_text("{}")
-    (world.root / "channels").mkdir()
-    (world.root / "channels/Not A Channel").mkdir()
-    (world.root / "channels/empty").mkdir()
-    assert world.store.list(TableVersion) == (name,)
-    assert world.store.channels() == ()
+def test_foreign_files_inside_are_ignored(folder_world: World) -> None:
+    name = folder_world.store.put(make_version(0))
+    (folder_world.root / "objects/table_version/README.md").write_text("hello")
+    (folder_world.root / "objects/table_version/abc.json").write_text("{}")
+    (folder_world.root / "channels").mkdir()
+    (folder_world.root / "channels/Not A Channel").mkdir()
+    (folder_world.root / "channels/empty").mkdir()
+    assert folder_world.store.list(TableVersion) == (name,)
+    assert folder_world.store.channels() == ()
 
 
 def test_a_missing_or_empty_folder_is_an_empty_store(tmp_path: pathlib.Path) -> None:

@@ -1,4 +1,4 @@
-"""Pointers in a folder store: moves, lost races, damage, history."""
+"""Pointers in a store: moves, lost races, damage, history."""
 
 from typing import Any
 
@@ -15,17 +15,17 @@ from tabletune.store.errors import (
     PointerCorrupt,
     StoreError,
 )
-from tests.store.world import World, after, make_version, pointer_for, snapshot
+from tests.store.world import World, after, make_version, pointer_for
 
 
 @pytest.mark.parametrize("channel", ["", "..", "../live", "Live", "a/b", "a" * 64, "live\n", "/x"])
 def test_a_channel_that_is_no_name_is_never_a_path(world: World, channel: str) -> None:
-    before = snapshot(world.root)
+    before = world.place.snapshot()
     with pytest.raises(BadName, match="channel name"):
         world.store.read_pointer(channel)
     with pytest.raises(BadName, match="channel name"):
         world.store.move_pointer(channel, pointer_for("a" * 64), Token())
-    assert snapshot(world.root) == before
+    assert world.place.snapshot() == before
 
 
 def test_a_channel_without_a_pointer_reads_as_none(world: World) -> None:
@@ -51,14 +51,14 @@ def test_a_pointer_moves_and_its_history_is_kept(world: World) -> None:
 def test_who_read_before_someone_else_moved_is_told_who_won(world: World) -> None:
     first, second = (world.store.put(make_version(number)) for number in range(2))
     world.store.move_pointer("live", pointer_for(first, moved_by="nightly"), Token())
-    before = snapshot(world.root)
+    before = world.place.snapshot()
     with pytest.raises(LostRace) as caught:
         world.store.move_pointer("live", pointer_for(second), Token())
     assert caught.value.winner is not None
     assert caught.value.winner.table_version == first
     assert "put in force by nightly" in str(caught.value)
     assert "nothing was changed" in str(caught.value)
-    assert snapshot(world.root) == before
+    assert world.place.snapshot() == before
 
 
 def test_a_pointer_that_vanished_is_a_lost_race_too(world: World) -> None:
@@ -66,7 +66,7 @@ def test_a_pointer_that_vanished_is_a_lost_race_too(world: World) -> None:
     world.store.move_pointer("live", pointer_for(version), Token())
     pointer, token = world.store.read_pointer("live")
     assert pointer is not None
-    (world.root / "channels/live/pointer.json").unlink()
+    world.place.remove("channels/live/pointer.json")
     with pytest.raises(LostRace, match="no pointer at all"):
         world.store.move_pointer("live", after(pointer, token, version), token)
 
@@ -80,13 +80,13 @@ def test_a_state_that_does_not_follow_is_refused(world: World, changes: dict[str
     world.store.move_pointer("live", pointer_for(version), Token())
     pointer, token = world.store.read_pointer("live")
     assert pointer is not None
-    before = snapshot(world.root)
+    before = world.place.snapshot()
     wrong = after(pointer, token, version).model_copy(update=changes)
     with pytest.raises(StoreError, match="make the new pointer from the one that was read"):
         world.store.move_pointer("live", wrong, token)
     with pytest.raises(StoreError, match="make the new pointer"):
         world.store.move_pointer("canary", pointer_for(version, "live"), Token())
-    assert snapshot(world.root) == before
+    assert world.place.snapshot() == before
 
 
 def damaged_pointers() -> list[tuple[str, bytes, str]]:
@@ -104,25 +104,24 @@ def test_a_damaged_pointer_is_refused_and_never_moved_over(
 ) -> None:
     version = world.store.put(make_version(0))
     state = world.store.move_pointer("live", pointer_for(version), Token())
-    path = world.root / "channels/live/pointer.json"
-    path.write_bytes(data)
+    key = "channels/live/pointer.json"
+    world.place.write(key, data)
     with pytest.raises(PointerCorrupt, match=reason) as caught:
         world.store.read_pointer("live")
     assert "table versions themselves are untouched" in str(caught.value)
     with pytest.raises(PointerCorrupt):
         world.store.move_pointer("live", pointer_for(version), Token(state, state))
-    assert path.read_bytes() == data
+    assert world.place.read(key) == data
     # The advice works: the state that was last in force is still there to copy.
-    path.write_bytes((world.root / "objects" / "pointer" / f"{state}.json").read_bytes())
+    world.place.write(key, world.place.read(f"objects/pointer/{state}.json"))
     assert world.store.read_pointer("live")[1].state == state
 
 
 def test_a_state_of_another_channel_is_no_state_of_this_one(world: World) -> None:
     version = world.store.put(make_version(0))
     world.store.move_pointer("canary", pointer_for(version, "canary"), Token())
-    live = world.root / "channels" / "live"
-    live.mkdir()
-    (live / "pointer.json").write_bytes((world.root / "channels/canary/pointer.json").read_bytes())
+    data = world.place.read("channels/canary/pointer.json")
+    world.place.write("channels/live/pointer.json", data)
     with pytest.raises(PointerCorrupt, match="a state of channel 'canary'"):
         world.store.read_pointer("live")
 
@@ -143,7 +142,7 @@ def test_a_history_with_a_hole_is_read_up_to_it(world: World) -> None:
         pointer, token = world.store.read_pointer("live")
         assert pointer is not None
         world.store.move_pointer("live", after(pointer, token, version), token)
-    (world.root / "objects" / "pointer" / f"{first}.json").unlink()
+    world.place.remove(f"objects/pointer/{first}.json")
     states = world.store.history("live")
     assert [next(states).table_version, next(states).table_version] == versions[:0:-1]
     with pytest.raises(ObjectMissing, match=first):

@@ -1,18 +1,19 @@
 """What may move a channel's pointer, and how it moves back."""
 
-import pathlib
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.table import TableVersion
+from tabletune.store.base import Store
 from tabletune.store.check import problems
 from tabletune.store.errors import LostRace, MoveRefused, ObjectCorrupt, ObjectMissing
 from tabletune.store.fingerprints import find_fingerprint, same_fingerprint
-from tabletune.store.folder import FolderStore
 from tabletune.store.history import describe_history
 from tabletune.store.promotion import Move, promote, rollback
+from tests.store.places import Place
 from tests.store.world import (
     AT,
     FINGERPRINT,
@@ -20,7 +21,6 @@ from tests.store.world import (
     make_verdict,
     make_version,
     other_model,
-    snapshot,
     upgraded,
 )
 
@@ -38,10 +38,10 @@ def in_force(world: World, channel: str = "live") -> str:
 
 def refused(world: World, version: str, verdict: str | None, channel: str = "live") -> MoveRefused:
     """The refusal, after checking that nothing was changed by it."""
-    before = snapshot(world.root)
+    before = world.place.snapshot()
     with pytest.raises(MoveRefused) as caught:
         promote(world.store, channel, version, verdict, AT, "nightly", "better")
-    assert snapshot(world.root) == before
+    assert world.place.snapshot() == before
     return caught.value
 
 
@@ -103,8 +103,8 @@ def test_a_version_that_is_not_in_the_store_is_refused_even_by_force(world: Worl
     assert in_force(world) == ""
 
 
-def test_a_version_without_its_fingerprint_is_refused(tmp_path: pathlib.Path) -> None:
-    store = FolderStore(tmp_path)
+def test_a_version_without_its_fingerprint_is_refused(place: Place) -> None:
+    store = place.open()
     version = store.put(make_version(0))
     verdict = store.put(make_verdict(version))
     with pytest.raises(ObjectMissing, match=f"fingerprint {FINGERPRINT.identity}"):
@@ -113,8 +113,9 @@ def test_a_version_without_its_fingerprint_is_refused(tmp_path: pathlib.Path) ->
 
 def test_a_corrupted_version_is_never_put_in_force(world: World) -> None:
     version, verdict = world.candidate()
-    path = world.root / "objects" / "table_version" / f"{version}.json"
-    path.write_bytes(path.read_bytes().replace(b'"draft_length":3', b'"draft_length":1'))
+    key = f"objects/table_version/{version}.json"
+    damaged = world.place.read(key).replace(b'"draft_length":3', b'"draft_length":1')
+    world.place.write(key, damaged)
     for force in (False, True):
         with pytest.raises(ObjectCorrupt):
             promote(world.store, "live", version, verdict, AT, "x", "y", force=force)
@@ -124,10 +125,10 @@ def test_a_corrupted_version_is_never_put_in_force(world: World) -> None:
 def test_promoting_what_is_in_force_changes_nothing_and_says_so(world: World) -> None:
     version, verdict = world.candidate()
     first = promote(world.store, "live", version, verdict, AT, "x", "y")
-    before = snapshot(world.root)
+    before = world.place.snapshot()
     again = promote(world.store, "live", version, verdict, AT, "x", "again")
     assert again == Move(first.pointer, False, (f"{version[:12]} is already in force on live",))
-    assert snapshot(world.root) == before
+    assert world.place.snapshot() == before
 
 
 def test_channels_are_apart(world: World) -> None:
@@ -182,7 +183,8 @@ def test_an_engine_upgrade_is_promoted_and_noted(world: World) -> None:
 def test_what_cannot_be_compared_is_refused(world: World) -> None:
     put_in_force(world)
     version, verdict = world.candidate(upgraded())
-    (world.root / "objects" / "fingerprint" / f"{FINGERPRINT.content_hash}.json").unlink()
+    for name in (FINGERPRINT.content_hash, FINGERPRINT.identity):
+        world.place.remove(f"objects/fingerprint/{name}.json")
     (reason,) = refused(world, version, verdict).reasons
     assert "is not in the store" in reason
 
@@ -261,12 +263,12 @@ def test_rollback_goes_only_where_the_channel_was(world: World) -> None:
     put_in_force(world)
     put_in_force(world)
     stranger, _ = world.candidate()
-    before = snapshot(world.root)
+    before = world.place.snapshot()
     with pytest.raises(MoveRefused, match="was never in force on channel 'live'"):
         rollback(world.store, "live", AT, "ops", "slow", to=stranger)
     with pytest.raises(MoveRefused, match="channel 'canary' never had a version"):
         rollback(world.store, "canary", AT, "ops", "slow")
-    assert snapshot(world.root) == before
+    assert world.place.snapshot() == before
 
 
 def test_rollback_across_an_upgrade_is_noted(world: World) -> None:
@@ -283,37 +285,38 @@ def test_rollback_works_although_something_else_is_lost(world: World, lost: str)
     second = put_in_force(world)
     third = put_in_force(world, upgraded())
     oldest = list(world.store.history("live"))[1].previous_pointer
-    path = {
+    key = {
         "version": f"table_version/{third}",
         "fingerprint": f"fingerprint/{FINGERPRINT.content_hash}",
         "old state": f"pointer/{oldest}",
     }[lost]
-    (world.root / "objects" / f"{path}.json").unlink()
+    world.place.remove(f"objects/{key}.json")
     assert rollback(world.store, "live", AT, "ops", "slow").moved
     assert in_force(world) == second
 
 
 def test_rollback_to_a_lost_version_is_refused(world: World) -> None:
     first, second = put_in_force(world), put_in_force(world)
-    (world.root / "objects" / "table_version" / f"{first}.json").unlink()
+    world.place.remove(f"objects/table_version/{first}.json")
     with pytest.raises(ObjectMissing, match="table_version"):
         rollback(world.store, "live", AT, "ops", "slow")
     assert in_force(world) == second
 
 
-def meddling(world: World, act: Callable[[], object]) -> FolderStore:
+def meddling(world: World, act: Callable[[], object]) -> Store:
     """A store in which `act` happens between reading the pointer and moving it."""
+    store = world.place.open()
+    get, done = store.get, False
 
-    class Meddled(FolderStore):
-        def get(self, kind: type, name: str) -> object:  # pyright: ignore[reportIncompatibleMethodOverride]
-            nonlocal done
-            if kind is TableVersion and not done:
-                done = True
-                act()
-            return super().get(kind, name)
+    def meddled(kind: type[Any], name: str) -> Any:
+        nonlocal done
+        if kind is TableVersion and not done:
+            done = True
+            act()
+        return get(kind, name)
 
-    done = False
-    return Meddled(world.root)
+    store.get = meddled  # type: ignore[method-assign]
+    return store
 
 
 def test_a_move_between_reading_and_writing_is_a_lost_race(world: World) -> None:
@@ -361,8 +364,8 @@ def test_a_damaged_copy_of_a_fingerprint_does_not_hide_an_intact_one(world: Worl
         update={"model": FINGERPRINT.model.model_copy(update={"label": "elsewhere"})}
     )
     for name in (world.store.put(moved), FINGERPRINT.content_hash):
-        path = world.root / "objects" / "fingerprint" / f"{name}.json"
-        good = path.read_bytes()
-        path.write_bytes(b"{}")
+        key = f"objects/fingerprint/{name}.json"
+        good = world.place.read(key)
+        world.place.write(key, b"{}")
         assert find_fingerprint(world.store, FINGERPRINT.identity).matches(FINGERPRINT)
-        path.write_bytes(good)
+        world.place.write(key, good)

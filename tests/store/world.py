@@ -11,7 +11,7 @@ from tabletune.records.pointer import Pointer
 from tabletune.records.table import Parents, TableVersion, table_from_dense
 from tabletune.records.verdict import Margins, Verdict
 from tabletune.store.base import Store, Token
-from tabletune.store.folder import FolderStore
+from tests.store.places import FolderPlace, Place
 
 AT = "2026-01-01T00:00:00+00:00"
 
@@ -83,13 +83,22 @@ def make_verdict(
 class World:
     """A store with a fingerprint in it, and short ways to fill it."""
 
-    root: pathlib.Path
+    where: pathlib.Path | Place
+    place: Place = field(init=False)
     store: Store = field(init=False)
     numbers: "itertools.count[int]" = field(default_factory=itertools.count)
 
     def __post_init__(self) -> None:
-        self.store = FolderStore(self.root)
+        where = self.where
+        self.place = FolderPlace(where) if isinstance(where, pathlib.Path) else where
+        self.store = self.place.open()
         self.store.put(FINGERPRINT)
+
+    @property
+    def root(self) -> pathlib.Path:
+        """The folder of a store that is in one."""
+        assert isinstance(self.place, FolderPlace)
+        return self.place.root
 
     def candidate(
         self, fingerprint: Fingerprint = FINGERPRINT, passed: bool = True, incumbent: str = ""
@@ -98,15 +107,6 @@ class World:
         self.store.put(fingerprint)
         version = self.store.put(make_version(next(self.numbers), fingerprint))
         return version, self.store.put(make_verdict(version, passed, fingerprint, incumbent))
-
-
-def snapshot(root: pathlib.Path) -> dict[str, bytes]:
-    """Every file of a store except its lock."""
-    return {
-        str(path.relative_to(root)): path.read_bytes()
-        for path in sorted(root.rglob("*"))
-        if path.is_file() and path.name != ".lock"
-    }
 
 
 def pointer_for(version: str, channel: str = "live", **changes: Any) -> Pointer:
