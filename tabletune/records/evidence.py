@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tabletune.core import capture
 from tabletune.core.capture_settings import Runner
+from tabletune.core.controller.promoted import Promoted
 from tabletune.core.counts import SurvivalCounts
 from tabletune.core.goodput import expected_tokens
 from tabletune.core.step_time import estimate_step_time
@@ -11,15 +12,17 @@ from tabletune.core.surface import PaddedTokens, StepTimeSurface
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.words import FloatArray
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
-from tabletune.records.fingerprint import DeviceFacts, EngineFacts
+from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint
 from tabletune.records.plan import CapturePlan
 from tabletune.records.step_profile import Profile
+from tabletune.records.table import TableVersion
 
 __all__ = [
     "PaddedTokens",
     "expected_tokens_of",
     "graph_settings",
     "padded_tokens",
+    "promoted_of",
     "runner_of",
     "surface_of",
     "survival_counts",
@@ -85,3 +88,35 @@ def graph_settings(
 def runner_of(engine: EngineFacts) -> Runner:
     """The model runner as the capture planner names it."""
     return "v1" if engine.runner == "V1" else "v2"
+
+
+def promoted_of(
+    version: TableVersion,
+    fingerprint: Fingerprint,
+    profile: Profile,
+    prior: AcceptancePrior,
+    max_num_seqs: int | None = None,
+    max_tpot_s: float | None = None,
+) -> Promoted:
+    """A table version with its evidence, as the controller takes it.
+
+    max_num_seqs: of the engine, where it is below the table's. max_tpot_s: a limit of the
+    engine's own, in place of the version's.
+
+    Raises:
+        CoreError: the table, the envelope and max_num_seqs do not fit together.
+    """
+    size = min(max_num_seqs or version.table.max_num_seqs, version.table.max_num_seqs)
+    padded = padded_tokens(version.plan, fingerprint.engine, fingerprint.device, fingerprint.method)
+    return Promoted(
+        lengths=tuple(version.table.dense()[1 : size + 1]),
+        usable=version.envelope.lengths,
+        surface=surface_of(profile, padded),
+        prior=survival_counts(prior.counts),
+        envelope=version.envelope.contains,
+        max_num_seqs=size,
+        max_draft_length=version.table.max_draft_length,
+        forbidden_transitions=version.envelope.forbidden_transitions,
+        version=version.content_hash,
+        max_tpot_s=version.max_tpot_s if max_tpot_s is None else max_tpot_s,
+    )

@@ -52,7 +52,7 @@ class Controller:
         self._rng, self.adapt = rng, adapt
         self._clock_s = 0.0
         self._last_s: float | None = None
-        self._survival = LiveSurvival(promoted.prior, settings)
+        self._survival = LiveSurvival(promoted.prior_counts(), settings)
         self._guard = Guard(settings)
         self._swaps_s: deque[float] = deque()
         self._boot_falls = 0
@@ -79,9 +79,9 @@ class Controller:
         before = self.promoted
         account = self._explorer.account
         if promoted.max_draft_length == before.max_draft_length:
-            self._survival.take_prior(promoted.prior)
+            self._survival.take_prior(promoted.prior_counts())
         else:
-            self._survival = LiveSurvival(promoted.prior, self.settings)
+            self._survival = LiveSurvival(promoted.prior_counts(), self.settings)
         in_force = self.table
         self._take(promoted)
         self._explorer.account = account

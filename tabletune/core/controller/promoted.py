@@ -41,10 +41,30 @@ class Promoted:
                 len(self.lengths),
                 "expand the table's ranges",
             )
+        outside = [b for b, k in enumerate(self.lengths, 1) if not self.envelope(b, k)]
+        if outside:
+            raise CoreError(
+                "promoted lengths",
+                "every length inside the envelope",
+                [(b, self.lengths[b - 1]) for b in outside[:5]],
+                "promote a table of this envelope",
+            )
         if not self.usable or min(self.usable) < 0 or max(self.usable) > self.max_draft_length:
             raise CoreError(
                 "usable lengths", f"0 to {self.max_draft_length}", self.usable, "see the envelope"
             )
+
+    def prior_counts(self) -> SurvivalCounts:
+        """The prior over exactly `max_draft_length` positions."""
+        size, prior = self.max_draft_length, self.prior
+        if prior.max_draft_length <= size:
+            return prior + SurvivalCounts.empty(size)
+        return SurvivalCounts(
+            prior.drafted_through[:size],
+            prior.accepted_through[:size],
+            prior.request_steps,
+            prior.offered_through[:size],
+        )
 
     @property
     def objective(self) -> str:

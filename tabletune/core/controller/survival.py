@@ -62,14 +62,7 @@ class LiveSurvival:
     def update(self, observation: LiveObservation, elapsed_s: float) -> bool:
         """Take one tick in; whether traffic has changed."""
         settings = self._settings
-        news = np.array(
-            [
-                observation.accepted_through,
-                observation.drafted_through,
-                observation.offered_through,
-            ],
-            dtype=np.float64,
-        )
+        news = self._news(observation)
         self.unseen_s = np.where(news[_DRAFTED] > 0, 0.0, self.unseen_s + elapsed_s)
         if observation.request_steps == 0:
             self._estimate()
@@ -86,6 +79,21 @@ class LiveSurvival:
         changed = self._test()
         self._estimate()
         return changed
+
+    def _news(self, observation: LiveObservation) -> FloatArray:
+        """Counts of the positions that are known here; the engine may have others."""
+        rows = np.array(
+            [
+                observation.accepted_through,
+                observation.drafted_through,
+                observation.offered_through,
+            ],
+            dtype=np.float64,
+        )
+        news = np.zeros(self._long.shape)
+        shared = min(rows.shape[1], news.shape[1])
+        news[:, :shared] = rows[:, :shared]
+        return news
 
     def _test(self) -> bool:
         scores = self._scores()
