@@ -83,12 +83,16 @@ class DriftPolicy(Facts):
         step_time: largest relative difference of step times.
         least_request_steps: below so many request-steps at a position nothing is said.
         snapshot_max_age_h: older snapshots do not count.
+        every_h: hours between two looks at the snapshots of a deployment.
+        most_engines: snapshots read at one look; another part of a larger fleet each time.
     """
 
     survival: float = Field(default=0.10, gt=0, lt=1)
     step_time: float = Field(default=0.15, gt=0)
     least_request_steps: int = Field(default=2000, ge=1)
     snapshot_max_age_h: float = Field(default=6.0, gt=0)
+    every_h: float = Field(default=6.0, ge=0)
+    most_engines: int = Field(default=32, ge=1)
 
 
 class Schedule(Facts):

@@ -156,6 +156,9 @@ def _device(facts: dict[str, Any]) -> DeviceFacts:
             memory_bytes=0,
             driver="",
         )
+    if not facts["gpus"]:
+        expected, advice = "a GPU that this engine can use", "run this on the GPU's host"
+        raise RequestError("--engine", expected, facts["platform"], f"{advice}; see nvidia-smi")
     first = facts["gpus"][0]
     return DeviceFacts(
         platform="cuda",

@@ -1,0 +1,93 @@
+"""What a watch remembers from one time to the next. Losing it costs time and nothing else."""
+
+import contextlib
+import os
+import pathlib
+import tempfile
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tabletune.records.fingerprint import ModelFacts
+
+FORMAT: Final = 1
+#: A larger file is not ours; 10,000 deployments take about 10 MB.
+MAX_BYTES: Final = 256 * 2**20
+
+
+class Known(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class KnownEngine(Known):
+    """What an engine environment said, and the signature of its files then."""
+
+    signature: str
+    facts: dict[str, Any]
+
+
+class KnownModel(Known):
+    """A model's facts, and the signature of its files then."""
+
+    signature: str
+    facts: ModelFacts
+    dtype: str | None
+
+
+class KnownVersion(Known):
+    """What a watch needs of a table version, which never changes."""
+
+    created_at: str
+    objective: str
+    max_tpot_s: float | None
+    acceptance_prior: str
+
+
+class WatchState(BaseModel):
+    """Engines by their Python, models by name, versions by hash, and by deployment when its
+    snapshots were looked at last (Unix seconds) and what that said. Changed in place."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: int = FORMAT
+    engines: dict[str, KnownEngine] = Field(default_factory=dict[str, KnownEngine])
+    models: dict[str, KnownModel] = Field(default_factory=dict[str, KnownModel])
+    versions: dict[str, KnownVersion] = Field(default_factory=dict[str, KnownVersion])
+    drift_at: dict[str, float] = Field(default_factory=dict[str, float])
+    drift: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+
+    def keep_only(self, deployments: set[str], versions: set[str]) -> None:
+        """Forget what belongs to no deployment any more, so that it does not grow for ever."""
+        self.drift_at = {k: v for k, v in self.drift_at.items() if k in deployments}
+        self.drift = {k: v for k, v in self.drift.items() if k in deployments}
+        self.versions = {k: v for k, v in self.versions.items() if k in versions}
+
+
+def load_state(path: pathlib.Path) -> WatchState:
+    """The state of a file; an empty one where there is none, or none that can be read."""
+    with contextlib.suppress(OSError, ValidationError, ValueError):
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        state = WatchState.model_validate_json(data)
+        if len(data) <= MAX_BYTES and state.format == FORMAT:
+            return state
+    return WatchState()
+
+
+def save_state(state: WatchState, path: pathlib.Path) -> None:
+    """Write the state whole or not at all; of two writers at once the later one wins.
+
+    Raises:
+        OSError: it cannot be written; what was there before is untouched.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(state.model_dump_json())
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(name, path)
+    except BaseException:
+        pathlib.Path(name).unlink(missing_ok=True)
+        raise
