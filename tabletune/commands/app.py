@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from tabletune import __version__
-from tabletune.commands import demo, doctor, engines, tables, tune
+from tabletune.commands import demo, doctor, engines, replay, tables, tune
 from tabletune.commands.endings import (
     Terminated,
     discard_output,
@@ -93,6 +93,7 @@ app.command("promote")(tables.promote_version)
 app.command("rollback")(tables.roll_back)
 app.command("show")(tables.show)
 app.command("diff")(tables.diff)
+app.command("replay")(replay.replay_log)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(engines.app, name="engine")

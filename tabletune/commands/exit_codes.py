@@ -15,4 +15,5 @@ class ExitCode(IntEnum):
     STORE = 6
     RECORD = 7
     UNSUPPORTED = 8
+    REPLAY_DIFFERS = 9
     INTERRUPTED = 130

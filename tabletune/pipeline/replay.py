@@ -96,7 +96,6 @@ def runs_of(traces: Sequence[Trace]) -> list[list[Trace]]:
         if numbers != expected:
             raise RecordError(
                 KIND,
-                MODE_EVENT,
                 f"the files of run {run_id} have the numbers {numbers}, expected {expected}",
                 "name all files of the run, each once",
             )
