@@ -82,9 +82,9 @@ class LiveLookup(list[int]):
     @overload
     def __getitem__(self, index: slice, /) -> list[int]: ...
     def __getitem__(self, index: SupportsIndex | slice, /) -> int | list[int]:
-        if self._broken or type(index) is not int:
-            return super().__getitem__(index)
         try:
+            if self._broken or type(index) is not int:
+                return super().__getitem__(index)
             plan = self.plan
             script, routes = plan.script, plan.routes
             length = plan.table[index]

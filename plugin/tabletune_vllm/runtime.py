@@ -108,6 +108,12 @@ class Runtime:
                 logger.debug("TableTune: while turning off: %r", error)
         warn_once(f"TableTune is off, the boot table is in force: {reason}")
 
+    def start_again(self) -> None:
+        """Start the threads that this forked process lacks."""
+        start, self.start = self.start, None
+        if start is not None:
+            start()
+
     def put_base(self, table: Sequence[int], routes: Routes | None) -> None:
         """Put a base table in force from the next step on and end any probe."""
         with self._lock:

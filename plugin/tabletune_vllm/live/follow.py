@@ -36,6 +36,7 @@ class Following:
         self._clock, self._wall = clock, wall
         self._answers: deque[object] = deque(maxlen=ANSWERS_KEPT)
         self._polled = threading.Event()
+        self._turned_s = float("-inf")
         self.polls = 0
         self.told: str | None = None
         # Made anew after each turn and never changed after, so that the engine's thread can
@@ -54,7 +55,11 @@ class Following:
         if self._polled.is_set():
             # Not before the source was asked once: its switch may say off.
             self.loop.set_mode(self.follower.mode, "", at)
-        decision = self.loop.turn(at)
+        # An answer of the source wakes this thread early; the steps are looked at in time.
+        decision = None
+        if at.now_s - self._turned_s >= self.settings.tick_s / 2.0 or at.now_s < self._turned_s:
+            self._turned_s = at.now_s
+            decision = self.loop.turn(at)
         if self._teller is not None:
             self._teller.turned(self.loop, decision, at)
         self.published = self.status()
