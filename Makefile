@@ -19,6 +19,9 @@ WORKERS ?= 2
 export TABLETUNE_ENGINE_ROOT := $(abspath $(ENGINES))
 export DO_NOT_TRACK := 1
 export VLLM_NO_USAGE_STATS := 1
+# Some containers set it. Without compiled files every one of hundreds of processes compiles all
+# that it imports: an engine then boots half a minute later, a command one and a half seconds.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast tests-without-engine tests-with-engine check setup engine lock clean
 
@@ -72,7 +75,7 @@ engine: setup
 lock: setup
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header \
-	  --extra measure --extra s3 --extra signatures --group dev pyproject.toml -o $(LOCK)
+	  --extra measure --extra s3 --extra signatures --extra flows --extra server --group dev pyproject.toml -o $(LOCK)
 
 clean:
 	rm -rf $(VENV) $(STATE) tabletune-demo
