@@ -23,26 +23,24 @@ def wrap_core(engine_core_class: Any, settings: Settings) -> None:
     @functools.wraps(original)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        runtime: object = None
         try:
-            runtime = self.scheduler.__dict__.get(MARK)
-            if isinstance(runtime, Runtime):
-                begin(self, runtime, settings)
+            begin(self, settings)
         except Exception as error:
-            if isinstance(runtime, Runtime):
-                runtime.turn_off(f"starting to follow failed: {error!r}")
+            found = vars(self.scheduler).get(MARK)
+            if isinstance(found, Runtime):
+                found.turn_off(f"starting to follow failed: {error!r}")
 
     setattr(init, MARK, True)
     engine_core_class.__init__ = init
 
 
-def begin(core: Any, runtime: Runtime, settings: Settings) -> None:
+def begin(core: Any, settings: Settings) -> None:
     """Start the threads of one engine core, if its settings name a source."""
-    follow = settings.follow
-    if follow is None or follow.mode == "off":
+    scheduler, follow = core.scheduler, settings.follow
+    runtime = vars(scheduler).get(MARK)
+    if not isinstance(runtime, Runtime) or follow is None or follow.mode == "off":
         return
     graphs = captured_graphs(core, runtime)
-    scheduler = core.scheduler
 
     def engine_self() -> Any:
         from tabletune_vllm.seam.identity import engine_self as read

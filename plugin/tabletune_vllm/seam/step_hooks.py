@@ -42,10 +42,10 @@ def hook(
             if name != "make_spec_decoding_stats" or not scheduler.log_stats:
                 setattr(scheduler, name, function)
         logger.info("TableTune %s measures this engine (%s)", __version__, facts.runner)
+        return runtime
     except Exception as error:
         runtime.turn_off(f"hooking the scheduler failed: {error!r}")
         raise
-    return runtime
 
 
 def _step_hooks(scheduler: Any, runtime: Runtime, clock: Callable[[], float]) -> Hooks:

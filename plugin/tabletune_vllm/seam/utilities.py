@@ -35,32 +35,32 @@ def add_utilities(engine_core_class: Any, version: str, problem: str | None) -> 
             warn_once(f"TableTune: an endpoint's call failed in the engine core: {found}")
             return InactiveError("the call to work", found, "see the log").as_reply()
 
-    def tabletune_status(self: Any) -> Any:
-        def status() -> dict[str, object]:
-            try:
-                runtime = runtime_of(self)
-            except InactiveError as error:
-                base = {"plugin_version": __version__, "vllm_version": version}
-                return {**base, "active": False, "reason": error.found}
-            long = ("graphs", "coverage")
-            summary = {key: value for key, value in all_graphs(self).items() if key not in long}
-            return {**runtime.status(), "captured_graphs": summary}
+    def status_of(core: Any) -> dict[str, object]:
+        try:
+            runtime = runtime_of(core)
+        except InactiveError as error:
+            base = {"plugin_version": __version__, "vllm_version": version}
+            return {**base, "active": False, "reason": error.found}
+        long = ("graphs", "coverage")
+        summary = {key: value for key, value in all_graphs(core).items() if key not in long}
+        return {**runtime.status(), "captured_graphs": summary}
 
-        return guarded(status)
+    def figures_of(core: Any) -> dict[str, object]:
+        try:
+            return figures(runtime_of(core))
+        except InactiveError as error:
+            return inactive(__version__, error.found)
 
     def all_graphs(self: Any) -> dict[str, object]:
         runtime = runtime_of(self)
         runtime.observer.disturbed = True
         return captured_graphs(self, runtime)
 
-    def tabletune_metrics(self: Any) -> Any:
-        def metrics() -> dict[str, object]:
-            try:
-                return figures(runtime_of(self))
-            except InactiveError as error:
-                return inactive(__version__, error.found)
+    def tabletune_status(self: Any) -> Any:
+        return guarded(lambda: status_of(self))
 
-        return guarded(metrics)
+    def tabletune_metrics(self: Any) -> Any:
+        return guarded(lambda: figures_of(self))
 
     def tabletune_graphs(self: Any) -> Any:
         return guarded(lambda: all_graphs(self))
