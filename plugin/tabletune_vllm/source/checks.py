@@ -42,7 +42,7 @@ class FingerprintCheck:
 
     def __init__(self, engine: EngineSelf, content_of: ContentOf = content_as) -> None:
         self._engine, self._content_of = engine, content_of
-        self._contents: dict[tuple[str, str], str | None] = {}
+        self._contents: dict[tuple[str, str], str] = {}
 
     def findings(self, fingerprint: Fingerprint) -> Findings:
         """What differs between the version's fingerprint and this engine."""
@@ -71,8 +71,10 @@ class FingerprintCheck:
         yield "model runner", measured.engine.runner, engine.runner
         yield "PyTorch version", measured.engine.torch, machine.torch
         yield "method", _method(measured.method), _method(engine.method)
-        yield "model", measured.model.content, self._content(
-            measured.model, engine.model, engine.model_revision
+        yield (
+            "model",
+            measured.model.content,
+            self._content(measured.model, engine.model, engine.model_revision),
         )
         yield from self._drafter(measured)
         sizes = {"max_num_seqs": engine.max_num_seqs, "max_draft_length": engine.max_draft_length}
@@ -93,8 +95,10 @@ class FingerprintCheck:
             # A drafter that is part of the model is named by the model.
             name = engine.drafter or engine.model
             revision = engine.drafter_revision if engine.drafter else engine.model_revision
-            yield "drafter", measured.drafter.content, self._content(
-                measured.drafter, name, revision
+            yield (
+                "drafter",
+                measured.drafter.content,
+                self._content(measured.drafter, name, revision),
             )
 
     def _labels(self, measured: Fingerprint) -> Iterator[tuple[str, str, str | None]]:
@@ -108,13 +112,15 @@ class FingerprintCheck:
             None if memory is None else str(memory),
         )
 
-    def _content(self, measured: ModelFacts, name: str, revision: str | None) -> str | None:
+    def _content(self, measured: ModelFacts, name: str, revision: str | None) -> str:
+        """The model's content here. One that cannot be identified equals none: what it is
+        matters too much to be taken on trust."""
         key = (measured.content.partition(":")[0], f"{name}\0{revision}")
         if key not in self._contents:
             try:
                 self._contents[key] = self._content_of(measured.content, name, revision)
-            except (ArtifactError, OSError):
-                return None
+            except (ArtifactError, OSError) as error:
+                return f"one that cannot be identified ({error})"
         return self._contents[key]
 
 

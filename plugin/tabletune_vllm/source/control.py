@@ -16,12 +16,18 @@ class Switch:
     """
 
     def __init__(self, channel: str, ceiling: Mode) -> None:
-        self._channel, self._ceiling = channel, ceiling
+        self._channel = channel
+        self._ceiling: Mode = ceiling
         self._tag = ""
         self._control: Control | None = None
         self._known = False
         self.problem = ""
         self.data: bytes | None = None
+
+    @property
+    def known(self) -> bool:
+        """Whether it was ever read, if only to find that nobody set it."""
+        return self._known
 
     @property
     def mode(self) -> Mode:

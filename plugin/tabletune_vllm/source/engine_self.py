@@ -31,4 +31,4 @@ class EngineSelf:
     drafter_revision: str | None = None
     settings: Mapping[str, str] = field(default_factory=dict[str, str])
     graphs: Mapping[str, object] | None = None
-    machine: Machine = Machine()
+    machine: Machine = field(default_factory=Machine)

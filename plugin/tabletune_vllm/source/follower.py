@@ -4,15 +4,10 @@ import random
 from dataclasses import replace
 
 from tabletune.records.base import RecordError
-from tabletune.records.control import Mode
+from tabletune.records.control import MAX_CONTROL_BYTES, Mode
 from tabletune.records.pointer import Pointer
-from tabletune.store.errors import (
-    StoreError,
-    StoreUnreachable,
-    StoreUnwritable,
-    SupportMissing,
-)
-from tabletune.store.layout import live_key, pointer_key
+from tabletune.store.errors import StoreError, StoreUnreachable, StoreUnwritable
+from tabletune.store.layout import control_key, live_key, pointer_key
 from tabletune.store.signing import SignatureWrong
 from tabletune.store.source import Source
 from tabletune_vllm.source.answers import (
@@ -56,7 +51,7 @@ class Follower:
         self._sequence = 0  # of the newest pointer that can be trusted
         self._newest = ""
         self._version = ""
-        self._complete = True
+        self._complete, self._retries = True, 0
         self._cache_read = False
         self._last: Answer = Unchanged("not asked yet")
         self._told = ""
@@ -131,7 +126,7 @@ class Follower:
         try:
             self._switch.read(self._source)
         except StoreError as error:
-            return Unreachable(str(error))
+            return _failed(error)
         if self._cache is not None and self._switch.data != known:
             self._cache.save_control(self._switch.data)
         if self._switch.mode == "off":
@@ -142,10 +137,8 @@ class Follower:
         channel = self._loader.channel
         try:
             blob = self._source.read(pointer_key(channel), MAX_POINTER_BYTES, self._tag)
-        except (StoreUnreachable, StoreUnwritable, SupportMissing) as error:
-            return Unreachable(str(error))
         except StoreError as error:
-            return Refused(str(error))
+            return _failed(error)
         if blob is None:
             self._tag = ""
             kept = "; the version in force stays" if self._state else ""
@@ -159,31 +152,21 @@ class Follower:
         self._tag = ""
         try:
             pointer, state = self._loader.pointer(self._source, data)
-        except SignatureWrong as error:
-            return self._lasting(str(error), tag)
-        except (StoreUnreachable, StoreUnwritable) as error:
-            return Unreachable(str(error))
-        except (StoreError, RecordError) as error:
-            return Refused(str(error))
-        old = self._replayed(pointer, state)
-        if old:
-            return self._lasting(old, tag)
-        self._sequence, self._newest = pointer.sequence, state
-        if state == self._state and self._complete:
-            self._tag, self._standing = tag, Unchanged()
-            return Unchanged()
-        try:
+            old = self._replayed(pointer, state)
+            if old:
+                return self._stand(Refused(old, lasting=True), tag)
+            self._sequence, self._newest = pointer.sequence, state
+            if state == self._state and self._complete:
+                return self._stand(Unchanged(), tag)
             loaded = self._loader.version(self._source, pointer)
-        except DoesNotFit as error:
-            return self._lasting(str(error), tag)
-        except (StoreUnreachable, StoreUnwritable) as error:
-            return Unreachable(str(error))
+        except (SignatureWrong, DoesNotFit) as error:
+            return self._stand(Refused(str(error), lasting=True), tag)
         except (StoreError, RecordError) as error:
-            return Refused(str(error))
-        known = state == self._state and not loaded.complete
+            return _failed(error)
+        same = state == self._state and not loaded.complete
         self._take(loaded, state, data)
-        self._tag, self._standing = tag, Unchanged()
-        return Unchanged() if known else loaded.new
+        self._stand(Unchanged(), tag)
+        return Unchanged() if same else loaded.new
 
     def _replayed(self, pointer: Pointer, state: str) -> str:
         """Why the pointer is an old one, put back without a move of its own; empty if not."""
@@ -200,17 +183,22 @@ class Follower:
 
     def _take(self, loaded: Loaded, state: str, data: bytes) -> None:
         self._state, self._version = state, loaded.new.name
+        if loaded.complete or self._complete:
+            self._retries = 0
         self._complete = loaded.complete
         if self._cache is not None:
             self._cache.save(data, loaded.objects)
 
-    def _lasting(self, reason: str, tag: str) -> Refused:
-        answer = Refused(reason, lasting=True)
+    def _stand(self, answer: Unchanged | Refused, tag: str) -> Answer:
+        """The answer for as long as the pointer keeps its tag."""
         self._tag, self._standing = tag, answer
         return answer
 
     def _complete_version(self) -> Answer:
         """Look again for what the version in force came from."""
+        self._retries += 1
+        if self._retries & (self._retries - 1):  # ever more rarely
+            return Unchanged()
         blob = self._source.read(pointer_key(self._loader.channel), MAX_POINTER_BYTES)
         return Unchanged() if blob is None else self._settle(blob.data, blob.tag)
 
@@ -220,25 +208,37 @@ class Follower:
             return instead
         self._cache_read = True
         try:
-            loaded = self._cached()
+            self._read_cached_switch(self._cache.source)
+            loaded = None if self.mode == "off" else self._cached(self._cache.source)
         except Exception as error:
             self._cache.problem = f"it holds nothing that can be used: {error}"
             return instead
-        if loaded is None or self.mode == "off":
+        if loaded is None:
             return instead
         self._complete = loaded.complete
         note = f"from the cache, because {instead.reason}"
         return replace(loaded.new, from_cache=True, notes=(note, *loaded.new.notes))
 
-    def _cached(self) -> Loaded | None:
-        assert self._cache is not None
-        if self._switch.data is None and isinstance(self._last, Unchanged | Unreachable):
-            self._read_cached_switch(self._cache.source)
-        blob = self._cache.source.read(pointer_key(self._loader.channel), MAX_POINTER_BYTES)
+    def _read_cached_switch(self, cached: Source) -> None:
+        """What the switch said when the source was last reached."""
+        if not self._switch.known:
+            blob = cached.read(control_key(self._loader.channel), MAX_CONTROL_BYTES)
+            if blob is not None:
+                self._switch.take(blob.data)
+
+    def _cached(self, cached: Source) -> Loaded | None:
+        blob = cached.read(pointer_key(self._loader.channel), MAX_POINTER_BYTES)
         if blob is None:
             return None
-        pointer, state = self._loader.pointer(self._cache.source, blob.data)
-        loaded = self._loader.version(self._cache.source, pointer)
+        pointer, state = self._loader.pointer(cached, blob.data)
+        loaded = self._loader.version(cached, pointer)
         self._sequence, self._newest = pointer.sequence, state
         self._state, self._version = state, loaded.new.name
         return loaded
+
+
+def _failed(error: StoreError | RecordError) -> Refused | Unreachable:
+    """What asking again may help against, apart from what somebody has to put right."""
+    if isinstance(error, StoreUnreachable | StoreUnwritable):
+        return Unreachable(str(error))
+    return Refused(str(error))
