@@ -3,8 +3,14 @@
 import os
 import pathlib
 import signal
+from collections.abc import Iterator
 
 import pytest
+
+from tabletune.measure.api import EngineAddress, EngineApi
+from tabletune.measure.launch import PluginMode
+from tabletune.measure.runner import start_engine
+from tests.engines import BOOT_DEADLINE_S, SharedEngine, engine_launch
 
 # A shell starts what it puts into the background with SIGINT ignored, and programs inherit
 # that. The programs that these tests interrupt must be able to hear it.
@@ -19,6 +25,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="write golden files anew instead of comparing; say why in CHANGELOG.md",
     )
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of the shared engine first, the one that ends it last of them, then all others.
+
+    So it is gone before tests boot several engines of their own.
+    """
+
+    def turn(item: pytest.Item) -> int:
+        if "measuring_engine" not in getattr(item, "fixturenames", ()):
+            return 2
+        return int(item.get_closest_marker("ends_engine") is not None)
+
+    items.sort(key=turn)
 
 
 @pytest.fixture(scope="session")
@@ -37,3 +57,22 @@ def engine_model() -> pathlib.Path:
     if not path:
         pytest.skip("set TABLETUNE_TEST_MODEL to a folder with a small real model")
     return pathlib.Path(path)
+
+
+@pytest.fixture(scope="session")
+def measuring_engine(
+    engine_python: pathlib.Path,
+    engine_model: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[SharedEngine]:
+    """One real engine with the measuring plugin, for all tests that need no other.
+
+    A test leaves it as it found it: no pin, and the boot table in force.
+    """
+    log = tmp_path_factory.mktemp("measuring") / "engine.log"
+    launch = engine_launch(engine_python, engine_model, log, PluginMode.MEASURE)
+    with (
+        start_engine(launch, BOOT_DEADLINE_S) as engine,
+        EngineApi(EngineAddress(engine.base_url), lost=engine.is_lost) as api,
+    ):
+        yield SharedEngine(engine, api, api.model().name)

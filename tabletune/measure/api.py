@@ -1,11 +1,20 @@
 """Talks to one running engine over HTTP: health, models, metrics and the plugin's endpoints."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Self
 
 import httpx
 
 from tabletune.measure.steps import StepBatch, parse_steps
+
+#: A question that may be asked twice is asked again after so long without an answer. Between
+#: the tries the engine's log is looked at: the server of a core that was killed answers nothing.
+TRY_S = 3.0
+
+
+def _never() -> bool:
+    return False
 
 
 class EngineApiError(RuntimeError):
@@ -45,6 +54,9 @@ class EngineApi:
         address: where the engine listens.
         timeout_s: for each call; calls do no work in the engine beyond a look-up.
         transport: for tests.
+        lost: whether the engine is known to be gone (RunningEngine.is_lost). Then no answer
+            is waited for to the end.
+        try_s: see TRY_S.
     """
 
     def __init__(
@@ -52,9 +64,12 @@ class EngineApi:
         address: EngineAddress,
         timeout_s: float = 30.0,
         transport: httpx.BaseTransport | None = None,
+        lost: Callable[[], bool] = _never,
+        try_s: float = TRY_S,
     ) -> None:
         headers = {"Authorization": f"Bearer {address.token}"} if address.token else {}
         self.address = address
+        self._timeout_s, self._lost, self._try_s = timeout_s, lost, try_s
         self._http = httpx.Client(
             base_url=address.base_url,
             timeout=timeout_s,
@@ -118,7 +133,7 @@ class EngineApi:
 
     def pin(self, draft_length: int | None) -> None:
         """Pin one draft length for every batch size; None returns to the table in force."""
-        self._json("POST", "/tabletune/pin", {"draft_length": draft_length})
+        self._json("POST", "/tabletune/pin", {"draft_length": draft_length}, repeatable=True)
 
     def pin_schedule(self, schedule: list[tuple[int, int]], repeat: int = 1) -> None:
         """Let the engine itself walk through (draft length, steps) pairs, `repeat` times."""
@@ -127,20 +142,31 @@ class EngineApi:
 
     def swap_table(self, ranges: list[list[int]] | None) -> None:
         """Put a table in force between two steps; None returns to the boot table."""
-        self._json("POST", "/tabletune/table", {"ranges": ranges})
+        self._json("POST", "/tabletune/table", {"ranges": ranges}, repeatable=True)
 
     def _json(
-        self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        timeout_s: float | None = None,
+        repeatable: bool = False,
     ) -> Any:
-        return self._request(method, path, body, timeout_s).json()
+        return self._request(method, path, body, timeout_s, repeatable).json()
 
     def _request(
-        self, method: str, path: str, body: Any = None, timeout_s: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        timeout_s: float | None = None,
+        repeatable: bool = False,
     ) -> httpx.Response:
         what = f"{method} {path}"
+        # A schedule that was sent twice would begin twice.
+        tries = round(self._timeout_s / self._try_s) if repeatable or method == "GET" else 1
         try:
-            timeout = httpx.USE_CLIENT_DEFAULT if timeout_s is None else httpx.Timeout(timeout_s)
-            answer = self._http.request(method, path, json=body, timeout=timeout)
+            answer = self._ask(method, path, body, timeout_s or self._timeout_s, max(1, tries))
         except httpx.HTTPError as error:
             advice = "see whether the engine still runs, and its log"
             raise EngineApiError(what, f"{type(error).__name__}: {error}", advice) from error
@@ -151,3 +177,16 @@ class EngineApi:
             found = f"HTTP {answer.status_code}: {answer.text[:500]}"
             raise EngineApiError(what, found, "see the engine's log")
         return answer
+
+    def _ask(
+        self, method: str, path: str, body: Any, timeout_s: float, tries: int
+    ) -> httpx.Response:
+        """Ask, in `tries` of equal length, until the engine answers or is known to be gone."""
+        limit = httpx.Timeout(timeout_s, read=timeout_s / tries)
+        for left in reversed(range(tries)):
+            try:
+                return self._http.request(method, path, json=body, timeout=limit)
+            except httpx.ReadTimeout:
+                if not left or self._lost():
+                    raise
+        raise AssertionError("unreachable: the loop returns or raises")

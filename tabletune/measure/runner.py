@@ -133,10 +133,13 @@ class RunningEngine:
             EngineDied: it does not, or it logged a fatal error (its server may then live
                 on without an engine); the message has the cause and the log's end.
         """
-        exit_ = self.died()
+        if self.is_lost():
+            raise self._death(self.died(), while_doing)
+
+    def is_lost(self) -> bool:
+        """Whether it ended, or logged a fatal error: its server may then stay without an engine."""
         self._log.read()
-        if exit_ is not None or self._log.fatal:
-            raise self._death(exit_, while_doing)
+        return self.died() is not None or bool(self._log.fatal)
 
     def _death(self, exit_: EngineExit | None, while_doing: str) -> EngineDied:
         status = exit_.exit_status if exit_ else None

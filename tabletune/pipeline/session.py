@@ -219,10 +219,10 @@ class EngineSession:
                 raise BootCancelled(f"the boot of the {name} engine was given up")
             progress.advance(boot.waited_s, f"{boot.phase} (log: {log.name})")
 
-        engine = start_engine(launch, self._deadline_s, show)
+        engine = start_engine(launch, self._deadline_s, show, self._clock)
         self._stack.callback(engine.stop)
         self.boot_times_s[name] = engine.boot_time_s
-        api = EngineApi(EngineAddress(engine.base_url))
+        api = EngineApi(EngineAddress(engine.base_url), lost=engine.is_lost)
         try:
             live = LiveEngine(engine, api, api.model())
             if plugin is PluginMode.MEASURE:

@@ -1,25 +1,19 @@
 """Qualification of a real engine: vLLM on the CPU with the n-gram drafter."""
 
-import json
 import os
-import pathlib
 import signal
 
 import pytest
 
-from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
-from tabletune.measure.launch import EngineLaunch
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Progress, Silent
 from tabletune.measure.qualify import qualify
 from tabletune.measure.qualify_result import QualificationResult
-from tabletune.measure.runner import start_engine
+from tests.engines import LENGTHS, MAX_NUM_SEQS, SharedEngine
 
 pytestmark = pytest.mark.engine
 
-LENGTHS = (0, 1, 2, 4)
-MAX_NUM_SEQS = 8
 PROMPTS = [
     "Count: one two three, one two three, one two three, one two",
     "def add(a, b):\n    return a + b\n\ndef sub(a, b):\n",
@@ -43,46 +37,25 @@ class KillsAt(Silent):
             os.kill(self.pid, signal.SIGKILL)
 
 
-def test_a_real_engine_qualifies_and_its_death_is_noticed(
-    engine_python: pathlib.Path, engine_model: pathlib.Path, tmp_path: pathlib.Path
-):
-    speculation = {
-        "method": "ngram",
-        "num_speculative_tokens": 4,
-        "prompt_lookup_max": 4,
-        "prompt_lookup_min": 2,
-        # Each length is named, as a boot table of a capture plan does.
-        "num_speculative_tokens_per_batch_size": [[1, 1, 4], [2, 2, 2], [3, 3, 1], [4, 8, 0]],
-    }
-    arguments = f"--dtype float32 --max-model-len 1024 --max-num-seqs {MAX_NUM_SEQS}"
-    launch = EngineLaunch(
-        engine_python,
-        str(engine_model),
-        tmp_path / "engine.log",
-        (*arguments.split(), "--speculative-config", json.dumps(speculation)),
-        {"VLLM_CPU_KVCACHE_SPACE": "1"},
-    )
+def qualify_it(shared: SharedEngine, progress: Progress) -> QualificationResult:
     requests = [LoadRequest(p, 500 + 40 * i, {"ignore_eos": True}) for i, p in enumerate(PROMPTS)]
-    with start_engine(launch) as engine, EngineApi(EngineAddress(engine.base_url)) as api:
+    engine = shared.engine
+    return qualify(
+        shared.api,
+        shared.model,
+        requests,
+        LENGTHS,
+        MAX_NUM_SEQS,
+        clock=SystemClock(),
+        progress=progress,
+        died=lambda: "\n".join(engine.log_tail()) if engine.died() else None,
+        step_kind="mixed",
+    )
 
-        def qualify_it(progress: Progress) -> QualificationResult:
-            return qualify(
-                api,
-                str(engine_model),
-                requests,
-                LENGTHS,
-                MAX_NUM_SEQS,
-                clock=SystemClock(),
-                progress=progress,
-                died=lambda: "\n".join(engine.log_tail()) if engine.died() else None,
-                step_kind="mixed",
-            )
 
-        result = qualify_it(Silent())
-        assert api.healthy()
-        assert engine.pid is not None
-        killed = qualify_it(KillsAt("batch size 4", engine.pid))
-
+def test_a_real_engine_qualifies(measuring_engine: SharedEngine):
+    result = qualify_it(measuring_engine, Silent())
+    assert measuring_engine.api.healthy()
     assert result.passed, result.reason
     faults = [check for check in result.failed if check.fault != "stall"]
     assert faults == [], "only host noise may show, and only as a stall"
@@ -90,9 +63,15 @@ def test_a_real_engine_qualifies_and_its_death_is_noticed(
     assert {c.batch_size for c in result.cells} >= {1, 4, 8}
     assert result.wall_time_s < 120
 
+
+@pytest.mark.ends_engine
+def test_the_death_of_a_real_engine_is_noticed(measuring_engine: SharedEngine):
+    assert measuring_engine.engine.pid is not None
+    killed = qualify_it(measuring_engine, KillsAt("batch size 4", measuring_engine.engine.pid))
     assert not killed.passed
     assert killed.fatal is not None
     assert killed.fatal.fault == "crash", killed.reason
     assert "batch size 4" in killed.fatal.name
     assert killed.envelope.allowed == {}
     assert killed.wall_time_s < 60
+    assert measuring_engine.engine.stop() == []

@@ -23,6 +23,7 @@ from tabletune.measure.engine_errors import (
 )
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.runner import BootProgress, start_engine
+from tests.engines import engine_launch
 
 FAKE = pathlib.Path(__file__).with_name("fake_engine.py")
 ROOT = pathlib.Path(__file__).parents[2]
@@ -264,13 +265,10 @@ def test_environment_of_each_plugin_mode(tmp_path: pathlib.Path) -> None:
 def test_a_real_engine_boots_answers_and_goes(
     tmp_path: pathlib.Path, engine_python: pathlib.Path, engine_model: pathlib.Path
 ) -> None:
-    launch = EngineLaunch(
-        python=engine_python,
-        model=str(engine_model),
-        log_path=tmp_path / "engine.log",
-        arguments=("--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "4"),
-        environment={"VLLM_CPU_KVCACHE_SPACE": "1"},
-        plugin=PluginMode.OFF,
+    # It compiles, so it has two layers only, with invented weights.
+    small = ("--load-format", "dummy", "--hf-overrides", '{"num_hidden_layers": 2}')
+    launch = engine_launch(
+        engine_python, engine_model, tmp_path / "engine.log", PluginMode.OFF, small
     )
     seen: list[BootProgress] = []
     with start_engine(launch, deadline_s=300, progress=seen.append) as engine:

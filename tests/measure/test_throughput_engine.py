@@ -1,26 +1,19 @@
 """Acceptance, validation and the client profile on a real engine: vLLM on the CPU, n-gram."""
 
-import json
-import pathlib
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from tabletune.measure.acceptance import measure_acceptance
-from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.driven import open_closed_loop
-from tabletune.measure.launch import EngineLaunch
 from tabletune.measure.metrics import parse_counters
 from tabletune.measure.profile_client import ClientProfiler
 from tabletune.measure.progress import Silent
 from tabletune.measure.prompts import load_prompts
 from tabletune.measure.render import Renderer
 from tabletune.measure.rounds import Bench
-from tabletune.measure.runner import start_engine
 from tabletune.measure.validate import (
     Setup,
     Subject,
@@ -31,59 +24,30 @@ from tabletune.measure.validate import (
 )
 from tabletune.measure.windows import WindowOptions
 from tabletune.records.vllm_format import from_vllm
+from tests.engines import BOOT_TABLE, LONGEST, MAX_NUM_SEQS, SharedEngine
 
 pytestmark = pytest.mark.engine
 
-MAX_NUM_SEQS = 8
-BOOT_TABLE = [[1, 1, 4], [2, 3, 2], [4, 8, 0]]
+
+@pytest.fixture
+def served(measuring_engine: SharedEngine) -> SharedEngine:
+    return measuring_engine
 
 
-@dataclass
-class Served:
-    """A running engine."""
-
-    api: EngineApi
-    model: str
-
-    def renderer(self, max_tokens: int) -> Renderer:
-        return Renderer(self.api, self.model, max_tokens, Silent(), max_prompt_tok=200)
+def renderer(served: SharedEngine, max_tokens: int) -> Renderer:
+    return Renderer(served.api, served.model, max_tokens, Silent(), max_prompt_tok=200)
 
 
-@pytest.fixture(scope="module")
-def served(
-    engine_python: pathlib.Path,
-    engine_model: pathlib.Path,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Served]:
-    speculation = {
-        "method": "ngram",
-        "num_speculative_tokens": 4,
-        "prompt_lookup_max": 4,
-        "prompt_lookup_min": 2,
-        "num_speculative_tokens_per_batch_size": BOOT_TABLE,
-    }
-    options = f"--dtype float32 --max-model-len 1024 --max-num-seqs {MAX_NUM_SEQS}"
-    launch = EngineLaunch(
-        engine_python,
-        str(engine_model),
-        tmp_path_factory.mktemp("engine") / "engine.log",
-        (*options.split(), "--speculative-config", json.dumps(speculation)),
-        {"VLLM_CPU_KVCACHE_SPACE": "1"},
-    )
-    with start_engine(launch) as engine, EngineApi(EngineAddress(engine.base_url)) as api:
-        yield Served(api, api.model().name)
-
-
-def test_acceptance(served: Served):
+def test_acceptance(served: SharedEngine):
     prompts = load_prompts().sample(24)
     before = parse_counters(served.api.metrics_text())
     prior = measure_acceptance(
         served.api,
         served.model,
         prompts,
-        4,
+        LONGEST,
         MAX_NUM_SEQS,
-        render=served.renderer(48),
+        render=renderer(served, 48),
         fingerprint="f" * 64,
         progress=Silent(),
         clock=SystemClock(),
@@ -99,11 +63,11 @@ def test_acceptance(served: Served):
     assert sum(prior.counts.accepted_through) <= counts.accepted_tok
 
 
-def test_validation(served: Served):
-    table = from_vllm(BOOT_TABLE, MAX_NUM_SEQS, 4).table
+def test_validation(served: SharedEngine):
+    table = from_vllm(BOOT_TABLE, MAX_NUM_SEQS, LONGEST).table
     setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=3, more_rounds=2, metrics_rounds=2)
     bench = Bench(
-        tuple(served.renderer(48)(load_prompts().sample(16).prompts)),
+        tuple(renderer(served, 48)(load_prompts().sample(16).prompts)),
         WindowOptions(min_tok=96),
         SystemClock(),
         np.random.default_rng(0),
@@ -128,11 +92,11 @@ def test_validation(served: Served):
     assert served.api.status()["table"] == BOOT_TABLE
 
 
-def test_client_profile(served: Served):
+def test_client_profile(served: SharedEngine):
     profiler = ClientProfiler(
         served.api,
         served.model,
-        served.renderer(8)(load_prompts().sample(4).prompts),
+        renderer(served, 8)(load_prompts().sample(4).prompts),
         150.0,
         served.api.pin,
         clock=SystemClock(),

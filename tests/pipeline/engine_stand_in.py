@@ -17,7 +17,8 @@ boots.jsonl. Faults are put in by variables:
     FAKE_ENGINE_SLOW_TABLE   factor on step time while a table was swapped in
     FAKE_ENGINE_REJECTS      1: no guess is ever accepted
     FAKE_ENGINE_SILENT       1: the drafter never proposes anything
-    FAKE_ENGINE_LINGERS      1: the server stays when its core has died, and fails every call
+    FAKE_ENGINE_LINGERS      fails | ignores: the server stays when its core has died, and fails
+                             every call, or leaves the plugin's without an answer
 """
 
 import http.server
@@ -248,7 +249,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         if Handler.dead:
-            return self._send(500, b"EngineDeadError")
+            return self._fail()
         url = urllib.parse.urlsplit(self.path)
         query = {name: int(value) for name, value in urllib.parse.parse_qsl(url.query)}
         status = {"active": os.environ.get("FAKE_ENGINE_BOOT") != "plugin_off", "reason": "told so"}
@@ -268,6 +269,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(404, b"{}")
 
     def do_POST(self) -> None:
+        if Handler.dead:
+            return self._fail()
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if self.path == "/v1/completions":
             self._complete(body)
@@ -292,7 +295,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.engine.lock.notify_all()
         while not request.done.wait(0.02):
             if Handler.dead:
-                return self._send(500, b"EngineDeadError")
+                return self._fail()
             readable = select.select([self.connection], [], [], 0)[0]
             if readable and not self.connection.recv(1, socket.MSG_PEEK):
                 request.aborted = self.close_connection = True
@@ -300,6 +303,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         tokens = [request.token(i) for i in range(request.emitted)]
         choice = {"text": " ".join(map(str, tokens)), "token_ids": tokens}
         self._answer({"choices": [choice], "usage": {"completion_tokens": len(tokens)}})
+
+    def _fail(self) -> None:
+        if os.environ.get("FAKE_ENGINE_LINGERS") == "ignores" and "/tabletune/" in self.path:
+            threading.Event().wait()
+        self._send(500, b"EngineDeadError")
 
     def _answer(self, value: object) -> None:
         self._send(200, json.dumps(value).encode())

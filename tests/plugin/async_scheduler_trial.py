@@ -2,8 +2,8 @@
 
 The model is made up (random numbers of accepted drafts); scheduler, requests, preemptions and
 the plugin's hooks are real. Every recorded step is compared with what the scheduler's requests
-said at the time. Arguments: model folder, KV blocks, 1 for the V2 runner's way of resuming.
-Prints one JSON object.
+said at the time. Arguments: model folder, then for each trial KV blocks and 1 for the V2
+runner's way of resuming. Prints one JSON object a trial.
 """
 
 import json
@@ -136,7 +136,7 @@ def serve(scheduler: Any, rng: random.Random) -> tuple[list[list[Any]], list[lis
     return truth, in_force, preemptions
 
 
-def main(model: str, blocks: str, v2: str) -> None:
+def trial(model: str, blocks: str, v2: str) -> None:
     scheduler = build(model, int(blocks))
     runtime = scheduler._tabletune
     scheduler.use_v2_model_runner = v2 == "1"
@@ -148,4 +148,5 @@ def main(model: str, blocks: str, v2: str) -> None:
     print(json.dumps({**reply, "preemptions": preemptions, "reason": runtime.reason}))
 
 
-main(*sys.argv[1:])
+for blocks, v2 in zip(sys.argv[2::2], sys.argv[3::2], strict=True):
+    trial(sys.argv[1], blocks, v2)

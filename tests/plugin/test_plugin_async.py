@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,18 +14,29 @@ TRIAL = Path(__file__).with_name("async_scheduler_trial.py")
 SCRIPT = ([3] * 5 + [1] * 4) * 3
 
 
-@pytest.mark.parametrize(("blocks", "v2"), [(200, False), (16, False), (16, True)])
-def test_records_equal_what_the_requests_said(
-    engine_python: Path, engine_model: Path, blocks: int, v2: bool
-) -> None:
+TRIALS = ((200, False), (16, False), (16, True))
+
+
+@pytest.fixture(scope="module")
+def replies(engine_python: Path, engine_model: Path) -> list[Any]:
+    """Of all trials from one process: importing vLLM is the dear part."""
     environ = {k: v for k, v in os.environ.items() if not k.startswith(("TABLETUNE_", "VLLM_"))}
-    command = [str(engine_python), str(TRIAL), str(engine_model), str(blocks), str(int(v2))]
+    numbers = [str(int(number)) for trial in TRIALS for number in trial]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=environ, timeout=300, check=False
+        [str(engine_python), str(TRIAL), str(engine_model), *numbers],
+        capture_output=True,
+        text=True,
+        env=environ,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    reply = json.loads(done.stdout.splitlines()[-1])
+    return [json.loads(line) for line in done.stdout.splitlines()[-len(TRIALS) :]]
 
+
+@pytest.mark.parametrize(("number", "blocks"), [(i, trial[0]) for i, trial in enumerate(TRIALS)])
+def test_records_equal_what_the_requests_said(replies: list[Any], number: int, blocks: int) -> None:
+    reply = replies[number]
     assert reply["reason"] is None
     assert (reply["preemptions"] > 0) == (blocks < 100)
     recorded, in_force = reply["recorded"], reply["in_force"]

@@ -1,12 +1,6 @@
 """The plugin in a real engine: vLLM on the CPU with a real model and the n-gram drafter."""
 
 import concurrent.futures
-import json
-import os
-import signal
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,17 +9,19 @@ from typing import Any
 import httpx
 import pytest
 
+from tabletune.measure.launch import PluginMode
+from tabletune.measure.runner import RunningEngine, start_engine
+from tests.engines import (
+    BOOT_DEADLINE_S,
+    BOOT_TABLE,
+    LONGEST,
+    MAX_NUM_SEQS,
+    SharedEngine,
+    engine_launch,
+)
+
 pytestmark = pytest.mark.engine
 
-MAX_NUM_SEQS = 16
-BOOT_TIMEOUT_S = 300.0
-SPECULATION = {
-    "method": "ngram",
-    "num_speculative_tokens": 4,
-    "prompt_lookup_max": 4,
-    "prompt_lookup_min": 2,
-    "num_speculative_tokens_per_batch_size": [[1, MAX_NUM_SEQS, 4]],
-}
 PROMPTS = [
     f"Step {number}: one two three four five, one two three four five, one two three"
     for number in range(MAX_NUM_SEQS)
@@ -72,74 +68,32 @@ class Server:
         raise AssertionError(f"the engine did not come to rest: {running}")
 
 
-def _serve(python: Path, model: Path, log: Path, extra: dict[str, str]) -> Iterator[Server]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    environ = {k: v for k, v in os.environ.items() if not k.startswith(("TABLETUNE_", "VLLM_"))}
-    environ |= {"VLLM_CPU_KVCACHE_SPACE": "1", "PYTHONPATH": "", **extra}
-    command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", str(model)]
-    command += ["--dtype", "float32", "--max-model-len", "1024", "--host", "127.0.0.1"]
-    # Compiling takes minutes on two cores and changes nothing that is looked at here.
-    command += ["--enforce-eager", "--max-num-seqs", str(MAX_NUM_SEQS), "--port", str(port)]
-    command += ["--speculative-config", json.dumps(SPECULATION)]
-    with log.open("wb") as output:
-        process = subprocess.Popen(
-            command, stdout=output, stderr=output, env=environ, start_new_session=True
-        )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120.0) as client:
-            _wait_for_health(client, process, log)
-            yield Server(client, str(model))
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(30)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait(30)
+def server_of(engine: RunningEngine, model: str) -> Server:
+    return Server(httpx.Client(base_url=engine.base_url, timeout=120.0, trust_env=False), model)
 
 
-def _wait_for_health(client: httpx.Client, process: Any, log: Path) -> None:
-    deadline = time.monotonic() + BOOT_TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        try:
-            if client.get("/health").status_code == 200:
-                return
-        except httpx.TransportError:
-            time.sleep(0.2)
-    raise AssertionError("no healthy engine:\n" + log.read_text(errors="replace")[-4000:])
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("engine") / "measured.log"
-
-
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def texts_without(
     engine_python: Path, engine_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """Greedy answers of an engine whose environment names the plugin but no variable."""
     path = tmp_path_factory.mktemp("engine") / "stock.log"
-    extra = {"VLLM_PLUGINS": "tabletune"}
-    for server in _serve(engine_python, engine_model, path, extra):
-        status = server.client.get("/tabletune/status").status_code
-        return {
-            "status": status,
-            "texts": [server.complete(prompt, 24) for prompt in PROMPTS[:4]],
-            "log": path.read_text(errors="replace"),
-        }
-    raise AssertionError("unreachable")
+    launch = engine_launch(engine_python, engine_model, path, PluginMode.SERVE)
+    with start_engine(launch, BOOT_DEADLINE_S) as engine:
+        server = server_of(engine, str(engine_model))
+        with server.client:
+            return {
+                "status": server.client.get("/tabletune/status").status_code,
+                "texts": [server.complete(prompt, 24) for prompt in PROMPTS[:4]],
+                "log": path.read_text(errors="replace"),
+            }
 
 
 @pytest.fixture(scope="module")
-def server(
-    texts_without: dict[str, Any], engine_python: Path, engine_model: Path, log: Path
-) -> Iterator[Server]:
-    # One engine at a time: the stock one is gone before this one starts.
-    extra = {"VLLM_PLUGINS": "tabletune", "TABLETUNE_MEASURE": "1"}
-    yield from _serve(engine_python, engine_model, log, extra)
+def server(measuring_engine: SharedEngine) -> Iterator[Server]:
+    server = server_of(measuring_engine.engine, measuring_engine.model)
+    with server.client:
+        yield server
 
 
 @pytest.fixture(autouse=True)
@@ -158,9 +112,9 @@ def test_status_tells_the_engine(server: Server) -> None:
     status = server.get("/tabletune/status")
     assert status["active"] is True
     assert status["reason"] is None
-    assert (status["max_num_seqs"], status["max_draft_length"]) == (MAX_NUM_SEQS, 4)
+    assert (status["max_num_seqs"], status["max_draft_length"]) == (MAX_NUM_SEQS, LONGEST)
     assert (status["method"], status["device"]) == ("ngram", "cpu")
-    assert status["table"] == status["boot_table"] == [[1, MAX_NUM_SEQS, 4]]
+    assert status["table"] == status["boot_table"] == BOOT_TABLE
     assert status["captured_graphs"]["known"] is False
 
 
@@ -228,6 +182,7 @@ def test_counts_equal_vllms_own_metrics(server: Server) -> None:
                 found[name] = float(value)
         return found
 
+    server.post("/tabletune/pin", {"draft_length": LONGEST})
     server.burst(4, 24)
     totals = server.get("/tabletune/status")["totals"]
     found = metrics()
@@ -266,8 +221,8 @@ def test_bad_requests_get_a_json_error_and_change_nothing(server: Server) -> Non
     assert (status["table"], status["pin"], status["active"]) == (before, None, True)
 
 
-def test_the_log_holds_no_complaint(server: Server, log: Path) -> None:
-    text = log.read_text(errors="replace")
+def test_the_log_holds_no_complaint(measuring_engine: SharedEngine) -> None:
+    text = measuring_engine.engine.log_path.read_text(errors="replace")
     assert "measures this engine" in text
     assert "TableTune is off" not in text
     assert "TableTune stays off" not in text
