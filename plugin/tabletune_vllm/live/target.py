@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tabletune.core.controller.promoted import Promoted
 from tabletune.core.errors import CoreError
-from tabletune.records.evidence import padded_tokens, surface_of, survival_counts
+from tabletune.records.evidence import promoted_of
 from tabletune_vllm.facts import EngineFacts
 from tabletune_vllm.live.words import Target
 from tabletune_vllm.source import NewVersion, Refused
@@ -34,7 +34,7 @@ class TargetMaker:
         target = Target(
             version=new.name,
             fingerprint=version.fingerprint,
-            table=tuple(version.table.dense()),
+            table=tuple(version.table.dense()[: facts.max_num_seqs + 1]),
             lengths=lengths,
             forbidden=frozenset(envelope.forbidden_transitions),
             envelope=envelope.contains,
@@ -51,20 +51,20 @@ class TargetMaker:
     def _promoted(self, new: NewVersion, target: Target) -> Promoted | None:
         if new.profile is None or new.prior is None:
             return None
-        version, fingerprint = new.version, new.fingerprint
-        padded = padded_tokens(
-            version.plan, fingerprint.engine, fingerprint.device, fingerprint.method
+        facts = self._facts
+        promoted = promoted_of(
+            new.version,
+            new.fingerprint,
+            new.profile,
+            new.prior,
+            max_num_seqs=facts.max_num_seqs,
+            max_tpot_s=self._max_tpot_s,
         )
-        limit_s = version.max_tpot_s if self._max_tpot_s is None else self._max_tpot_s
-        return Promoted(
-            lengths=target.table[1:],
-            usable=tuple(sorted(target.lengths)),
-            surface=surface_of(new.profile, padded),
-            prior=survival_counts(new.prior.counts),
-            envelope=target.envelope,
-            max_num_seqs=version.table.max_num_seqs,
-            max_draft_length=self._facts.max_draft_length,
-            forbidden_transitions=tuple(sorted(target.forbidden)),
-            version=target.version,
-            max_tpot_s=limit_s,
-        )
+        if promoted.max_draft_length != facts.max_draft_length:
+            raise CoreError(
+                "the version's longest draft",
+                str(facts.max_draft_length),
+                promoted.max_draft_length,
+                "boot with the version's own command line to adapt it",
+            )
+        return replace(promoted, usable=tuple(sorted(target.lengths)))

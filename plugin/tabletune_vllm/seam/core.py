@@ -26,7 +26,7 @@ def wrap_core(engine_core_class: Any, settings: Settings) -> None:
         try:
             begin(self, settings)
         except Exception as error:
-            found = vars(self.scheduler).get(MARK)
+            found: object = self.scheduler.__dict__.get(MARK)
             if isinstance(found, Runtime):
                 found.turn_off(f"starting to follow failed: {error!r}")
 
@@ -37,7 +37,7 @@ def wrap_core(engine_core_class: Any, settings: Settings) -> None:
 def begin(core: Any, settings: Settings) -> None:
     """Start the threads of one engine core, if its settings name a source."""
     scheduler, follow = core.scheduler, settings.follow
-    runtime = vars(scheduler).get(MARK)
+    runtime: object = scheduler.__dict__.get(MARK)
     if not isinstance(runtime, Runtime) or follow is None or follow.mode == "off":
         return
     graphs = captured_graphs(core, runtime)
