@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from tabletune import __version__
-from tabletune.commands import demo, doctor, engines, replay, tables, tune
+from tabletune.commands import control, demo, doctor, engines, keys, replay, tables, tune
 from tabletune.commands.endings import (
     Terminated,
     discard_output,
@@ -91,12 +91,14 @@ app.command("build")(tables.build)
 app.command("validate")(tune.validate)
 app.command("promote")(tables.promote_version)
 app.command("rollback")(tables.roll_back)
+app.command("control")(control.control)
 app.command("show")(tables.show)
 app.command("diff")(tables.diff)
 app.command("replay")(replay.replay_log)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(engines.app, name="engine")
+app.add_typer(keys.app, name="key")
 
 
 def _version(wanted: bool) -> None:

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from tabletune.commands.console import print_json
 from tabletune.commands.exit_codes import ExitCode
-from tabletune.commands.options import DEFAULT_OUT, EngineRoot, Json, Out, StoreRoot, engine_root
+from tabletune.commands.options import DEFAULT_OUT, EngineRoot, Json, Out, StoreUrl, engine_root
 from tabletune.measure.compat import PLUGIN_VERSIONS
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.measure.installed_engine import InstalledEngine
@@ -18,7 +18,7 @@ from tabletune.measure.probe import ProbeError, probe_engine
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.store.check import problems
 from tabletune.store.errors import StoreError
-from tabletune.store.folder import FolderStore
+from tabletune.store.opening import open_store
 
 State = Literal["ok", "warning", "problem"]
 #: An engine environment for a GPU takes about 12 GB, one for the CPU about 4.
@@ -36,7 +36,7 @@ class Finding:
 
 
 def doctor(
-    out: Out = DEFAULT_OUT, store: StoreRoot = None, root: EngineRoot = None, as_json: Json = False
+    out: Out = DEFAULT_OUT, store: StoreUrl = None, root: EngineRoot = None, as_json: Json = False
 ) -> None:
     """Check engine environments, plugin, GPU, disk and store; say what to do."""
     folder = engine_root(root)
@@ -108,7 +108,7 @@ def _disk(root: pathlib.Path) -> Finding:
     return Finding("disk", "ok", text)
 
 
-def _workspace(out: pathlib.Path, store: pathlib.Path | None) -> list[Finding]:
+def _workspace(out: pathlib.Path, store: str | None) -> list[Finding]:
     if not out.exists() and store is None:
         return [Finding("run folder", "ok", f"{out} does not exist yet; a run makes it")]
     findings: list[Finding] = []
@@ -120,7 +120,7 @@ def _workspace(out: pathlib.Path, store: pathlib.Path | None) -> list[Finding]:
     except WorkspaceError as error:
         findings.append(Finding("run folder", "problem", str(error)))
     try:
-        opened = FolderStore(store or out / "store")
+        opened = open_store(store or str(out / "store"))
         found = problems(opened)
     except StoreError as error:
         return [*findings, Finding("store", "problem", str(error))]

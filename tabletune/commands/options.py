@@ -16,9 +16,12 @@ Out = Annotated[
     typer.Option("--out", help="The run's folder: records, logs, reports and the table store."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-StoreRoot = Annotated[
-    pathlib.Path | None,
-    typer.Option("--store", help="The table store's folder [default: OUT/store]."),
+StoreUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        help="The table store: a folder, file:///… or s3://bucket/prefix [default: OUT/store].",
+    ),
 ]
 Channel = Annotated[str, typer.Option(help="The channel, such as live or canary.")]
 Who = Annotated[str | None, typer.Option("--by", help="Who does it [default: the user's name].")]

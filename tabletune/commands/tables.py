@@ -1,5 +1,6 @@
 """show, diff, build, promote and rollback: what concerns tables and the store."""
 
+import os
 import pathlib
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,7 +14,7 @@ from tabletune.commands.options import (
     Channel,
     Json,
     Out,
-    StoreRoot,
+    StoreUrl,
 )
 from tabletune.commands.results import show_commands, show_table, show_verdict
 from tabletune.commands.who import user_name
@@ -28,9 +29,10 @@ from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
 from tabletune.store.errors import StoreError
-from tabletune.store.folder import FolderStore
 from tabletune.store.history import describe_history
+from tabletune.store.opening import open_store
 from tabletune.store.promotion import Move, promote, rollback
+from tabletune.store.signing import signer_from
 
 VersionName = Annotated[
     str,
@@ -39,7 +41,7 @@ VersionName = Annotated[
 Reason = Annotated[str, typer.Option(help="Why; kept in the channel's history.")]
 
 
-def build(out: Out = DEFAULT_OUT, store: StoreRoot = None, as_json: Json = False) -> None:
+def build(out: Out = DEFAULT_OUT, store: StoreUrl = None, as_json: Json = False) -> None:
     """Build the table again from this folder's measurements; no engine is needed."""
     if not out.is_dir():
         advice = "name the folder of an earlier run with --out"
@@ -57,7 +59,7 @@ def build(out: Out = DEFAULT_OUT, store: StoreRoot = None, as_json: Json = False
 def show(
     name: VersionName = "live",
     out: Out = DEFAULT_OUT,
-    store: StoreRoot = None,
+    store: StoreUrl = None,
     as_json: Json = False,
 ) -> None:
     """Show a table version, its verdicts and a channel's history."""
@@ -108,7 +110,7 @@ def diff(
     old: VersionName,
     new: VersionName,
     out: Out = DEFAULT_OUT,
-    store: StoreRoot = None,
+    store: StoreUrl = None,
     as_json: Json = False,
 ) -> None:
     """Say what changes from one table version to another."""
@@ -132,16 +134,30 @@ def promote_version(
         bool, typer.Option("--force", help="Although no passing verdict allows it.")
     ] = False,
     out: Out = DEFAULT_OUT,
-    store: StoreRoot = None,
+    store: StoreUrl = None,
     by: Annotated[str | None, typer.Option("--by")] = None,
     as_json: Json = False,
 ) -> None:
-    """Put a validated table version in force on a channel."""
+    """Put a validated table version in force on a channel.
+
+    The pointer is signed where TABLETUNE_SIGNING_KEY names a private key (`key new`).
+    """
     opened = _store(out, store)
     version_hash, _ = find_version(opened, version)
     verdict = _newest_verdict(opened, version_hash)
+    signer = signer_from(os.environ)
     now = SystemClock().utc()
-    move = promote(opened, channel, version_hash, verdict, now, user_name(by), reason, force=force)
+    move = promote(
+        opened,
+        channel,
+        version_hash,
+        verdict,
+        now,
+        user_name(by),
+        reason,
+        force=force,
+        signer=signer,
+    )
     _tell(move, as_json)
 
 
@@ -150,15 +166,16 @@ def roll_back(
     to: Annotated[str | None, typer.Option(help="A version of the channel's history.")] = None,
     reason: Reason = "rolled back by hand",
     out: Out = DEFAULT_OUT,
-    store: StoreRoot = None,
+    store: StoreUrl = None,
     by: Annotated[str | None, typer.Option("--by")] = None,
     as_json: Json = False,
 ) -> None:
     """Put a channel's earlier table version in force again."""
     opened = _store(out, store)
     target = None if to is None else find_version(opened, to)[0]
+    signer = signer_from(os.environ)
     now = SystemClock().utc()
-    _tell(rollback(opened, channel, now, user_name(by), reason, to=target), as_json)
+    _tell(rollback(opened, channel, now, user_name(by), reason, to=target, signer=signer), as_json)
 
 
 class NoSuchVersion(StoreError):
@@ -199,8 +216,8 @@ def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
     return found[0], store.get(TableVersion, found[0])
 
 
-def _store(out: pathlib.Path, store: pathlib.Path | None) -> FolderStore:
-    return FolderStore(store or out / "store")
+def _store(out: pathlib.Path, store: str | None) -> Store:
+    return open_store(store or str(out / "store"))
 
 
 def _verdicts_of(store: Store, version_hash: str) -> list[Verdict]:

@@ -16,7 +16,7 @@ from tabletune.commands.options import (
     EngineRoot,
     Json,
     Out,
-    StoreRoot,
+    StoreUrl,
     Who,
     engine_root,
     json_object,
@@ -32,7 +32,7 @@ from tabletune.pipeline.run import RunSteps, run
 from tabletune.pipeline.workspace import Workspace
 from tabletune.records.step_profile import ProfileMethod
 from tabletune.records.verdict import Margins
-from tabletune.store.folder import FolderStore
+from tabletune.store.opening import open_store
 
 Model = Annotated[str | None, typer.Option(help="The target model: a folder or a hub id.")]
 Drafter = Annotated[str | None, typer.Option(help="The drafter's weights: a folder or a hub id.")]
@@ -99,7 +99,7 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
         ] = Margins().best_fixed,
         channel: Channel = "live",
         out: Out = DEFAULT_OUT,
-        store: StoreRoot = None,
+        store: StoreUrl = None,
         root: EngineRoot = None,
         by: Who = None,
         allow_unknown_version: Annotated[
@@ -201,7 +201,7 @@ def _request(
 def run_request(
     request: RunRequest,
     out: pathlib.Path,
-    store_root: pathlib.Path | None,
+    store_url: str | None,
     root: pathlib.Path | None,
     by: str | None,
     steps: RunSteps,
@@ -217,7 +217,7 @@ def run_request(
         progress.start("identify the engine, the device and the models")
         python = EngineEnvironments(engine_root(root)).resolve(request.engine).python
         target = identify_target(request, python)
-        store = FolderStore(store_root or workspace.store_root)
+        store = open_store(store_url or str(workspace.store_root))
         result = run(
             request, target, workspace, store, SystemClock(), progress, user_name(by), steps
         )

@@ -1,5 +1,6 @@
 """One run in stages, for callers that show, time or gate each of them."""
 
+import os
 import pathlib
 from types import TracebackType
 
@@ -27,6 +28,7 @@ from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
 from tabletune.store.promotion import Move, promote
+from tabletune.store.signing import signer_from
 
 
 class StageOrderError(RuntimeError):
@@ -171,6 +173,8 @@ class StagedRun:
     def promote(self, who: str, reason: str = "a passing verdict") -> Move:
         """Move the channel's pointer, if it is still where it was when the candidate was built.
 
+        Signed where TABLETUNE_SIGNING_KEY names a key.
+
         Raises:
             MoveRefused, LostRace, StoreError: see store/promotion.py.
         """
@@ -186,6 +190,7 @@ class StagedRun:
             who,
             reason,
             expected_version=before.table_version if before else "",
+            signer=signer_from(os.environ),
         )
         return self.move
 

@@ -63,6 +63,11 @@ class Store(Protocol):
         """
         ...
 
+    def remove(self, kind: type[Record], name: str) -> None:
+        """Remove a record; nothing where it is not there. Who asks must know that nobody needs
+        it: no history, no engine and no other record."""
+        ...
+
     def list(self, kind: type[Record]) -> tuple[str, ...]:
         """The names of all records of that kind, sorted."""
         ...

@@ -91,6 +91,13 @@ class FolderStore:
             raise ObjectMissing(kind.KIND, name, str(self.root))
         return parse_object(kind, name, data, str(path))
 
+    def remove(self, kind: type[Record], name: str) -> None:
+        """See `Store.remove`."""
+        path = self._object_path(kind, name)
+        if self._read(path, 0) is not None:
+            with self._writing(path):
+                path.unlink(missing_ok=True)
+
     def list(self, kind: type[Record]) -> tuple[str, ...]:
         """See `Store.list`."""
         folder = self.root / "objects" / kind.KIND

@@ -92,6 +92,12 @@ class S3Store:
             raise ObjectMissing(kind.KIND, name, self.url)
         return parse_object(kind, name, data, self._where(key))
 
+    def remove(self, kind: type[Record], name: str) -> None:
+        """See `Store.remove`."""
+        key = object_key(kind, name)
+        self._open()
+        self._objects.delete(key)
+
     def list(self, kind: type[Record]) -> tuple[str, ...]:
         """See `Store.list`."""
         self._open()

@@ -11,6 +11,7 @@ import hashlib
 import os
 import pathlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from tabletune.records.pointer import Pointer, signed_part
 from tabletune.store.errors import StoreError, SupportMissing
 
 KEY_ID_DIGITS: Final = 16
+SIGNING_KEY_VARIABLE: Final = "TABLETUNE_SIGNING_KEY"
 MAX_KEY_FILE_BYTES: Final = 64 * 1024
 _PEM: Final = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 
@@ -81,6 +83,16 @@ class TrustedKeys:
                 f"a signature of key {pointer.signed_by} that is not of this pointer",
                 "somebody changed it: see who can write to the source, then promote again",
             ) from error
+
+
+def signer_from(environment: Mapping[str, str]) -> Signer | None:
+    """The private key that TABLETUNE_SIGNING_KEY names; None where it is not set.
+
+    Raises:
+        KeyUnusable, SupportMissing: it is set and cannot be used.
+    """
+    path = environment.get(SIGNING_KEY_VARIABLE)
+    return load_signer(pathlib.Path(path)) if path else None
 
 
 def make_key(path: pathlib.Path) -> str:
