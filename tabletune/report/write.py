@@ -4,8 +4,6 @@ import contextlib
 import os
 import pathlib
 
-from tabletune.report.page import page
-from tabletune.report.plots import draw_plots
 from tabletune.report.report_input import ReportFiles, ReportInput
 
 HTML_NAME = "report.html"
@@ -21,6 +19,10 @@ def write_report(report: ReportInput, folder: pathlib.Path) -> ReportFiles:
     Raises:
         OSError: the folder or a file cannot be written.
     """
+    # Importing matplotlib takes longer than most commands, which write no report.
+    from tabletune.report.page import page
+    from tabletune.report.plots import draw_plots
+
     drawn = draw_plots(report)
     text = page(report, drawn)
     folder.mkdir(parents=True, exist_ok=True)
