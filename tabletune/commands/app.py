@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from tabletune import __version__
-from tabletune.commands import control, demo, doctor, engines, keys, replay, tables, tune
+from tabletune.commands import control, demo, doctor, engines, keys, replay, tables, top, tune
 from tabletune.commands.endings import (
     Terminated,
     discard_output,
@@ -95,6 +95,7 @@ app.command("control")(control.control)
 app.command("show")(tables.show)
 app.command("diff")(tables.diff)
 app.command("replay")(replay.replay_log)
+app.command("top")(top.top)
 app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(engines.app, name="engine")

@@ -156,7 +156,9 @@ def _show_why(answer: Why, console: Console) -> None:
         soft_wrap=True,
     )
     if answer.mode in ("shadow", "follow"):
-        what = {"shadow": "nothing of this was", "follow": "only promotions were"}[answer.mode]
+        what = {"shadow": "nothing of this was", "follow": "only promotions and falls back were"}[
+            answer.mode
+        ]
         console.print(f"The engine's mode was {answer.mode}: {what} put in force.")
     if answer.since is None:
         console.print("It was the promoted table, in force since the log began.")

@@ -81,16 +81,25 @@ class Moment:
 
 
 def runs_of(traces: Sequence[Trace]) -> list[list[Trace]]:
-    """The files of each run in order; runs by when they began.
+    """The files of each controller's life in order; lives by when they began.
+
+    An engine run has one, or several where its controller was made anew: file 0 begins each.
 
     Raises:
-        RecordError: two files of a run have the same number, or one between others lacks.
+        RecordError: a file is there twice, or one between others lacks.
     """
-    runs: dict[str, list[Trace]] = {}
-    for trace in traces:
-        runs.setdefault(trace.header.run_id, []).append(trace)
-    for run_id, files in runs.items():
-        files.sort(key=lambda trace: trace.header.file_number)
+    runs: list[list[Trace]] = []
+    ordered = sorted(
+        traces,
+        key=lambda t: (t.header.run_id, t.header.opened_unix_s, t.header.file_number),
+    )
+    for trace in ordered:
+        begins = trace.header.file_number == 0
+        if begins or not runs or runs[-1][0].header.run_id != trace.header.run_id:
+            runs.append([])
+        runs[-1].append(trace)
+    for files in runs:
+        run_id = files[0].header.run_id
         numbers = [trace.header.file_number for trace in files]
         expected = list(range(numbers[0], numbers[0] + len(numbers)))
         if numbers != expected:
@@ -99,7 +108,7 @@ def runs_of(traces: Sequence[Trace]) -> list[list[Trace]]:
                 f"the files of run {run_id} have the numbers {numbers}, expected {expected}",
                 "name all files of the run, each once",
             )
-    return sorted(runs.values(), key=lambda files: files[0].header.opened_unix_s)
+    return sorted(runs, key=lambda files: files[0].header.opened_unix_s)
 
 
 def new_controller(files: Sequence[Trace]) -> Controller:

@@ -83,7 +83,13 @@ def test_a_changed_log_does_not_replay(field: str) -> None:
 def split() -> list[Trace]:
     """The same run in two files."""
     lines = list(log())
-    return [parse_trace(lines[:50]), parse_trace([header(1), *lines[50:]])]
+    return [parse_trace(lines[:50]), parse_trace([later_header(1, 49), *lines[50:]])]
+
+
+def later_header(number: int, after_s: float, run_id: str = "run-1") -> bytes:
+    fields = json.loads(header(number, run_id))
+    fields["opened_unix_s"] += after_s
+    return json.dumps(fields).encode() + b"\n"
 
 
 def test_the_files_of_a_run_replay_in_their_order() -> None:
@@ -94,17 +100,16 @@ def test_the_files_of_a_run_replay_in_their_order() -> None:
 
 
 def test_runs_are_told_apart() -> None:
-    other = parse_trace([header(run_id="run-0")])
-    assert [[f.header.run_id for f in files] for files in runs_of([trace(), other])] == [
-        ["run-1"],
-        ["run-0"],
-    ]
+    other = parse_trace([later_header(0, 500, "run-0")])
+    again = parse_trace([later_header(0, 900)])  # the same engine, its controller made anew
+    runs = [[f.header.run_id for f in files] for files in runs_of([again, trace(), other])]
+    assert runs == [["run-1"], ["run-0"], ["run-1"]]
 
 
 def test_files_that_lack_or_repeat_are_refused() -> None:
     first, second = split()
-    third = parse_trace([header(3)])
-    for files in ([first, second, first], [first, second, third]):
+    fourth = parse_trace([later_header(3, 99)])
+    for files in ([first, second, second], [first, second, fourth]):
         with pytest.raises(RecordError, match="have the numbers"):
             runs_of(files)
 
