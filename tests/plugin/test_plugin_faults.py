@@ -34,7 +34,8 @@ VLLMS_OWN = (
     "result = update(scheduler_output, model_runner_output)",
     "return result",
     "return make_stats(*args, **kwargs)",
-    "return None if silent else count_request(spec_decoding_stats, *arguments)",
+    "count_silently(spec_decoding_stats, *arguments)",
+    "return count_request(spec_decoding_stats, *arguments)",
     "arguments = num_draft_tokens, num_accepted_tokens, num_invalid_spec_tokens, request_id",
 )
 BOOT = [0, 3, 3, 1, 0]

@@ -1,0 +1,169 @@
+"""What the plugin costs an engine.
+
+    python -m bench.overhead --out bench/results/overhead.json [--steps 1000000]
+    python -m bench.overhead --out bench/results/overhead.json \
+        --engine PYTHON --model FOLDER [--pairs 12]
+
+Without an engine: the hot path, which is all that runs on the engine's own thread. For each kind
+of step at 256 requests, a hooked scheduler against a plain one that does nothing, step by step
+(the least of many repeats of each step, so that a busy machine does not count; the spread is
+over steps). Then so many steps in a row: time and memory of the first and the last 100,000. Then
+one turn of the background thread, in processor seconds: what it may take from the engine's thread
+while it holds the interpreter.
+
+With an engine: two real ones side by side, one as it comes and one with the plugin following a
+store (its table is the boot table, so that both do the same work), loaded in turn in pairs of
+windows A B, B A, …; the ratio of their throughputs with a 95 % interval over the pairs.
+
+What is there in the file of the other part is kept.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.overhead_steps import KINDS, PlainScheduler, steps
+from tabletune_vllm.runtime import Runtime
+from tabletune_vllm.seam.hooks import attach
+from tabletune_vllm.settings import Settings
+
+BATCH = 256
+LIMIT_US = 20.0
+LIMIT_SHARE = 0.01
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--engine", type=pathlib.Path)
+    parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--pairs", type=int, default=12)
+    options = parser.parse_args(arguments)
+    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    run = {"command": "python -m bench.overhead " + " ".join(arguments), "machine": machine()}
+    if options.engine is None:
+        result["hot_path"] = {**run, **hot_path(options.steps)}
+    else:
+        from bench.overhead_engines import throughput
+
+        measured = throughput(options.engine, options.model, options.pairs)
+        result["serving"] = {**run, **measured, "limit_share": LIMIT_SHARE}
+    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    print(json.dumps(result, indent=1))
+    return 0
+
+
+def machine() -> dict[str, object]:
+    """Where this runs, and how busy it is beside."""
+    names = [
+        line.partition(":")[2].strip()
+        for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return {
+        "processor": names[0] if names else platform.processor(),
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "load_average_1_min": round(os.getloadavg()[0], 2),
+    }
+
+
+def hot_path(count: int) -> dict[str, object]:
+    """All of the first part."""
+    kinds = {kind: step_cost_us(kind) for kind in KINDS}
+    silent = {kind: step_cost_us(kind, log_stats=False) for kind in KINDS}
+    return {
+        "batch_size": BATCH,
+        "limit_us": LIMIT_US,
+        "us_per_step": kinds,
+        "us_per_step_without_statistics": silent,
+        "many_steps": many_steps(count),
+        "background_turn_ms": turn_ms(),
+    }
+
+
+def engine(batch: int, log_stats: bool) -> tuple[PlainScheduler, Runtime]:
+    """A hooked scheduler."""
+    scheduler = PlainScheduler(batch)
+    scheduler.log_stats = log_stats
+    return scheduler, attach(scheduler, Settings(measure=True), "0.32.0")
+
+
+def step_cost_us(kind: str, log_stats: bool = True, repeats: int = 25) -> dict[str, float]:
+    """The plugin's microseconds per step: hooked less plain."""
+    sequence = steps(kind, BATCH, 200)
+    plain = PlainScheduler(BATCH)
+    plain.log_stats = log_stats
+    hooked, runtime = engine(BATCH, log_stats)
+    least = np.full((2, len(sequence)), np.inf)
+    for _ in range(repeats):
+        for row, scheduler in enumerate((plain, hooked)):
+            for at, (output, model_output) in enumerate(sequence):
+                begun = time.perf_counter()
+                scheduler.dynamic_sd_lookup[BATCH]
+                scheduler.update_from_output(output, model_output)
+                elapsed = time.perf_counter() - begun
+                least[row, at] = min(least[row, at], elapsed)
+    if runtime.reason is not None:
+        raise RuntimeError(runtime.reason)
+    cost = (least[1] - least[0]) * 1e6
+    low, middle, high = np.quantile(cost, (0.1, 0.5, 0.9)).round(2).tolist()
+    return {"median": middle, "p10": low, "p90": high, "mean": round(float(cost.mean()), 2)}
+
+
+def many_steps(count: int, window: int = 100_000) -> dict[str, float]:
+    """Whether time and memory stay what they are: the first and the last steps of many."""
+    sequence = [step for kind in KINDS for step in steps(kind, BATCH, 50)]
+    scheduler, runtime = engine(BATCH, True)
+    window = min(window, count // 2)
+    marks = {window: "first", count: "last"}
+    figures: dict[str, float] = {"steps": count, "window": window}
+    spent = 0.0
+    for number in range(1, count + 1):
+        output, model_output = sequence[number % len(sequence)]
+        begun = time.thread_time()
+        scheduler.update_from_output(output, model_output)
+        spent += time.thread_time() - begun
+        if number in marks:
+            name = marks[number]
+            figures[f"{name}_us_per_step"] = round(spent / window * 1e6, 2)
+            figures[f"{name}_resident_mib"] = round(resident_mib(), 1)
+        if number == count - window:
+            spent = 0.0
+    if runtime.reason is not None:
+        raise RuntimeError(runtime.reason)
+    return figures
+
+
+def resident_mib() -> float:
+    """Resident memory of this process."""
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+def turn_ms() -> dict[str, float]:
+    """Processor milliseconds of one turn a second at 100 steps a second, in mode adapt."""
+    from bench.overhead_turn import adapting_loop, serve_a_second
+
+    loop, scheduler, clock = adapting_loop(BATCH)
+    spent: list[float] = []
+    for _ in range(60):
+        at = serve_a_second(scheduler, clock)
+        begun = time.thread_time()
+        loop.turn(at)
+        spent.append((time.thread_time() - begun) * 1e3)
+    low, middle, high = np.quantile(spent, (0.1, 0.5, 0.9)).round(2).tolist()
+    return {"median": middle, "p10": low, "p90": high, "turns": len(spent)}
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
