@@ -1,14 +1,13 @@
 """Several processes at once, and processes that are killed at any moment."""
 
 import multiprocessing
-import pathlib
 from multiprocessing.connection import Connection
 
 import pytest
 
 from tabletune.records.table import TableVersion
 from tabletune.store.check import problems
-from tabletune.store.folder import FolderStore
+from tabletune.store.opening import open_store
 from tabletune.store.promotion import promote
 from tests.store.workers import WAIT_S, promote_for_ever, race
 from tests.store.world import AT, World
@@ -24,12 +23,13 @@ def receive(end: Connection) -> list[tuple[bool, str]]:
 
 
 @pytest.mark.timeout(180)
-def test_of_many_promotions_at_once_exactly_one_wins(tmp_path: pathlib.Path) -> None:
-    world = World(tmp_path / "store")
+def test_of_many_promotions_at_once_exactly_one_wins(world: World) -> None:
     barrier = SPAWN.Barrier(PROCESSES)
     pipes = [SPAWN.Pipe(duplex=False) for _ in range(PROCESSES)]
     workers = [
-        SPAWN.Process(target=race, args=(world.root, number, ROUNDS, barrier, pipes[number][1]))
+        SPAWN.Process(
+            target=race, args=(world.store.url, number, ROUNDS, barrier, pipes[number][1])
+        )
         for number in range(PROCESSES)
     ]
     for worker in workers:
@@ -52,19 +52,18 @@ def test_of_many_promotions_at_once_exactly_one_wins(tmp_path: pathlib.Path) -> 
 
 
 @pytest.mark.timeout(180)
-def test_a_writer_that_is_killed_leaves_a_sound_store(tmp_path: pathlib.Path) -> None:
-    world = World(tmp_path / "store")
+def test_a_writer_that_is_killed_leaves_a_sound_store(world: World) -> None:
     reached = 0
     for number in range(3):
         end, other_end = SPAWN.Pipe(duplex=False)
-        worker = SPAWN.Process(target=promote_for_ever, args=(world.root, number, other_end))
+        worker = SPAWN.Process(target=promote_for_ever, args=(world.store.url, number, other_end))
         worker.start()
         for _ in range(3 + 2 * number):
             assert end.poll(WAIT_S)
             reached = end.recv()
         worker.kill()  # in the middle of whatever it does
         worker.join(WAIT_S)
-        store = FolderStore(world.root)
+        store = open_store(world.store.url)
         assert problems(store) == []
         pointer, _ = store.read_pointer("live")
         assert pointer is not None

@@ -1,27 +1,24 @@
 """What the processes of the race tests do; imported by each of them anew."""
 
 import itertools
-import pathlib
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 
 from tabletune.records.pointer import Pointer
 from tabletune.store.errors import LostRace
-from tabletune.store.folder import FolderStore
+from tabletune.store.opening import open_store
 from tabletune.store.promotion import promote
 from tests.store.world import AT, FINGERPRINT, make_verdict, make_version
 
 WAIT_S = 60.0
 
 
-def race(
-    root: pathlib.Path, number: int, rounds: int, barrier: Barrier, answer: Connection
-) -> None:
+def race(url: str, number: int, rounds: int, barrier: Barrier, answer: Connection) -> None:
     """Move the pointer once a round, together with all others, having read the same state.
 
     Sends for each round the winner's name: its own, or the one that `LostRace` named.
     """
-    store = FolderStore(root)
+    store = open_store(url)
     me = f"worker {number}"
     winners: list[tuple[bool, str]] = []
     for turn in range(rounds):
@@ -55,9 +52,9 @@ def race(
     answer.send(winners)
 
 
-def promote_for_ever(root: pathlib.Path, number: int, answer: Connection) -> None:
+def promote_for_ever(url: str, number: int, answer: Connection) -> None:
     """Promote one version after the other, sending the sequence of each, until killed."""
-    store = FolderStore(root)
+    store = open_store(url)
     for turn in itertools.count():
         version = store.put(make_version(10_000 * number + turn))
         verdict = store.put(make_verdict(version))
