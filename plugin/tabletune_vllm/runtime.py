@@ -184,11 +184,18 @@ class Runtime:
             self._compose()
         return self.status()
 
+    def settle(self) -> None:
+        """Put the base table back under its own law once a schedule set by hand is over."""
+        with self._lock:
+            self._compose()
+
     def _compose(self) -> None:
         """One reference assignment puts everything in force that was decided."""
         if not self.active:
             return
         hand = self._hand_table
+        if self._schedule is not None and self._schedule.done:
+            self._schedule = None
         if self._pin is not None:
             plan = Plan((self._pin,) * len(self.boot))
         elif self._schedule is not None or hand is not None:

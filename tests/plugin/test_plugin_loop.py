@@ -93,6 +93,19 @@ def test_what_is_set_by_hand_suspends_the_controller_until_it_is_lifted() -> Non
     assert world.table() == list(world.runtime.base)
 
 
+def test_a_schedule_that_is_over_gives_way_to_the_controller() -> None:
+    world = World(mode="adapt")
+    forbidden = frozenset({(3, 0)})
+    world.poll(target([0, 3, 3, 0, 0], forbidden=forbidden))
+    world.runtime.pin({"schedule": [[1, 2]]})
+    world.ticks(2, 2)
+    assert world.loop.suspended is None
+    assert world.in_force[1] == 3
+    assert [world.in_force[4] for _ in range(2)] == [1, 0]
+    world.poll(target(ONE, "v2"))
+    assert world.in_force[4] == 1
+
+
 @pytest.mark.parametrize(
     ("bad", "why"),
     [

@@ -108,7 +108,11 @@ class Loop:
         if suspended != self.suspended:
             self.suspended = suspended
             self._note(at, "suspended" if suspended else "resumed", suspended or "")
-            logger.info("TableTune: controller %s", suspended or "resumed")
+            logger.info(
+                "TableTune: the controller is %s",
+                f"suspended: {suspended}" if suspended else "resumed",
+            )
+            self.runtime.settle()
             self._skip(at)
         if self.suspended or self.controller is None or self.mode == "off":
             self._skip(at)
@@ -145,6 +149,9 @@ class Loop:
     def _act(self, decision: Decision, at: Times) -> None:
         applied = self.mode != "shadow" and decision.kind != "hold"
         self.journal.decided(at.unix_s, applied, decision.to_dict())
+        if self.mode == "shadow" and decision.lengths is not None:
+            wanted = difference(self.runtime.base, (0, *decision.lengths))
+            logger.info("TableTune, in shadow: would put %s: %s", wanted, decision.reason)
         if decision.lengths is not None:
             self._put_in_force(decision.reason, decision.predicted_gain)
         elif decision.probe and applied:

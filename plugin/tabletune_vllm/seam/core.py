@@ -38,7 +38,11 @@ def begin(core: Any, settings: Settings) -> None:
     """Start the threads of one engine core, if its settings name a source."""
     scheduler, follow = core.scheduler, settings.follow
     runtime: object = scheduler.__dict__.get(MARK)
-    if not isinstance(runtime, Runtime) or follow is None or follow.mode == "off":
+    if not isinstance(runtime, Runtime) or follow is None:
+        return
+    if follow.mode == "off":
+        off = {"mode": "off", "ceiling": "off", "running": False}
+        runtime.live_status = lambda: {**off, "source": follow.source, "channel": follow.channel}
         return
     graphs = captured_graphs(core, runtime)
 
