@@ -1,5 +1,6 @@
 """A run's result for the terminal and as JSON."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from rich.console import Console
@@ -62,19 +63,37 @@ def show_verdict(verdict: Verdict, console: Console) -> None:
     console.print(f"validation {word}")
     for reason in verdict.reasons:
         console.print(f"  {reason}", markup=False, soft_wrap=True)
-    ratios = RichTable(title="throughput of the table over …", title_justify="left")
     concurrencies = sorted({ratio.concurrency for ratio in verdict.ratios})
-    ratios.add_column("policy")
+    title: str | None = "throughput of the table over …"
+    for some in _that_fit(concurrencies, console.width):
+        console.print(_ratios(verdict, some, title))
+        title = None
+
+
+_POLICY_WIDTH, _RATIO_WIDTH = 25, 23  # of a column with its borders
+
+
+def _that_fit(concurrencies: list[int], width: int) -> Iterator[list[int]]:
+    """The concurrencies in parts, each narrow enough for a terminal of `width` characters."""
+    each = max(1, (width - _POLICY_WIDTH) // _RATIO_WIDTH)
+    for start in range(0, len(concurrencies), each):
+        yield concurrencies[start : start + each]
+
+
+def _ratios(verdict: Verdict, concurrencies: list[int], title: str | None) -> RichTable:
+    """One row a policy, one column a concurrency: the ratio and its interval."""
+    shown = RichTable(title=title, title_justify="left")
+    shown.add_column("policy")
     for concurrency in concurrencies:
-        ratios.add_column(f"{concurrency} open", justify="right")
+        shown.add_column(f"{concurrency} open", justify="right")
     found = {(r.policy, r.concurrency): r for r in verdict.ratios}
     for policy in dict.fromkeys(ratio.policy for ratio in verdict.ratios):
         cells = [found.get((policy, concurrency)) for concurrency in concurrencies]
-        ratios.add_row(
+        shown.add_row(
             policy.replace("_", " "),
             *("" if r is None else f"{r.ratio:.3f} [{r.low:.3f}, {r.high:.3f}]" for r in cells),
         )
-    console.print(ratios)
+    return shown
 
 
 def print_result(result: RunResult, console: Console | None = None) -> None:

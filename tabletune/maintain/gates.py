@@ -19,13 +19,11 @@ from tabletune.maintain.edge_moves import edge_moves, largest_length_change
 from tabletune.maintain.policies import GatePolicy
 from tabletune.records.diff import plan_diff_words, version_diff_words
 from tabletune.records.pointer import Pointer
+from tabletune.records.policy import INCUMBENT
 from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Margins, Verdict
 
 Outcome = Literal["promote", "ask", "refuse", "nothing_to_do"]
-
-#: The name of the incumbent among a verdict's ratios (measure/judge.py).
-INCUMBENT = "incumbent"
 
 
 @dataclass(frozen=True)

@@ -31,39 +31,23 @@ import numpy as np
 
 from tabletune.core.bootstrap import ratio_interval
 from tabletune.measure.measurements import Measurements
+from tabletune.records.policy import (
+    CANDIDATE,
+    CANDIDATE_BY_METRICS,
+    INCUMBENT,
+    NO_SPECULATION,
+    STOCK,
+    fixed_length,
+    margin_of,
+)
 from tabletune.records.verdict import Margins, Ratio
 
 Standing = Literal["holds", "unclear", "fails"]
-
-CANDIDATE = "candidate"
-INCUMBENT = "incumbent"
-NO_SPECULATION = "no_speculation"
-STOCK = "stock"
-#: The candidate under the plugin, measured with the instrument of other engines.
-CANDIDATE_BY_METRICS = "candidate_by_metrics"
-
-
-def fixed_policy(draft_length: int) -> str:
-    """The name of the policy that always uses `draft_length`."""
-    return f"fixed-{draft_length}"
-
-
-def fixed_length(policy: str) -> int | None:
-    """The draft length of a fixed policy, None for any other."""
-    head, _, tail = policy.partition("-")
-    return int(tail) if head == "fixed" and tail.isdecimal() else None
 
 
 def baseline_of(policy: str) -> str:
     """The candidate's series that `policy` is compared with: the one of its instrument."""
     return CANDIDATE_BY_METRICS if policy in (NO_SPECULATION, STOCK) else CANDIDATE
-
-
-def margin_of(policy: str, margins: Margins) -> float | None:
-    """The margin towards `policy`; None for one that the candidate is not held against."""
-    if fixed_length(policy) is not None:
-        return margins.best_fixed
-    return {INCUMBENT: margins.incumbent, NO_SPECULATION: margins.no_speculation}.get(policy)
 
 
 @dataclass(frozen=True)

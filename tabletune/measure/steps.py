@@ -109,8 +109,9 @@ class StepReader:
         batches = [self.read_new()]
         have = len(batches[0])
         while have < count and clock.now_s() < deadline:
-            mean_s = float(np.nanmedian(batches[-1].interval_s)) if len(batches[-1]) else 0.02
-            wait_s = (count - have) * mean_s if np.isfinite(mean_s) else 0.02
+            known_s = batches[-1].interval_s[np.isfinite(batches[-1].interval_s)]
+            # After an idle engine no interval may be known yet.
+            wait_s = (count - have) * float(np.median(known_s)) if known_s.size else 0.02
             clock.sleep_s(min(max(wait_s, 0.005), 0.5))
             batches.append(self.read_new())
             have += len(batches[-1])

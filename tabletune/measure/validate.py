@@ -20,21 +20,19 @@ from dataclasses import dataclass, field
 from tabletune.measure import rounds
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.driven import DrivenEngine
-from tabletune.measure.judge import (
+from tabletune.measure.judge import Comparison, compare, judge
+from tabletune.measure.measurements import Key, Measurements
+from tabletune.measure.rounds import Bench, by_steps, play
+from tabletune.measure.stock_check import stock_check
+from tabletune.measure.windows import MetricsWindow, PolicyRun
+from tabletune.records.policy import (
     CANDIDATE,
     CANDIDATE_BY_METRICS,
     INCUMBENT,
     NO_SPECULATION,
     STOCK,
-    Comparison,
-    compare,
     fixed_policy,
-    judge,
 )
-from tabletune.measure.measurements import Key, Measurements
-from tabletune.measure.rounds import Bench, by_steps, play
-from tabletune.measure.stock_check import stock_check
-from tabletune.measure.windows import MetricsWindow, PolicyRun
 from tabletune.records.table import Table
 from tabletune.records.verdict import Margins, StockCheck, Verdict
 from tabletune.records.vllm_format import to_vllm

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tabletune.measure.driven import open_closed_loop
-from tabletune.measure.judge import CANDIDATE_BY_METRICS, NO_SPECULATION, STOCK
 from tabletune.measure.rounds import Bench
 from tabletune.measure.validate import (
     Outcome,
@@ -21,6 +20,7 @@ from tabletune.pipeline.requests import natural_requests, sample_prompts, step_t
 from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.session import ENGINE_TROUBLE, LiveEngine
 from tabletune.records.plan import CapturePlan
+from tabletune.records.policy import CANDIDATE_BY_METRICS, NO_SPECULATION, STOCK
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
 

@@ -1,39 +1,15 @@
 """The policies of a verdict: which they are, in which order and under which words."""
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Literal
+from typing import Literal, get_args
 
+from tabletune.records.policy import PolicyKind, fixed_length, margin_of, policy_kind
 from tabletune.records.verdict import Margins, Ratio, Verdict
 
-PolicyKind = Literal[
-    "candidate",
-    "incumbent",
-    "fixed",
-    "no_speculation",
-    "stock",
-    "candidate_by_metrics",
-    "other",
-]
 Standing = Literal["holds", "unclear", "fails"]
-_NAMED: tuple[PolicyKind, ...] = (
-    "candidate",
-    "incumbent",
-    "no_speculation",
-    "stock",
-    "candidate_by_metrics",
-)
-_ORDER: tuple[PolicyKind, ...] = (
-    "candidate",
-    "incumbent",
-    "fixed",
-    "no_speculation",
-    "stock",
-    "candidate_by_metrics",
-    "other",
-)
+_ORDER: tuple[PolicyKind, ...] = get_args(PolicyKind)
 
 
 @dataclass(frozen=True)
@@ -71,15 +47,8 @@ class Policy:
 
 
 def read_policy(name: str) -> Policy:
-    """The policy behind a verdict's name, such as ``fixed-3``, ``K=0`` or ``no_speculation``."""
-    plain = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    for kind in _NAMED:
-        if plain == kind:
-            return Policy(name, kind)
-    fixed = re.fullmatch(r"(?:fixed_?)?(?:k_?|length_?)?(\d{1,3})", plain)
-    if fixed:
-        return Policy(name, "fixed", int(fixed.group(1)))
-    return Policy(name, "other")
+    """The policy behind a verdict's name; see records/policy.py."""
+    return Policy(name, policy_kind(name), fixed_length(name))
 
 
 def in_order(names: Iterable[str]) -> list[Policy]:
@@ -107,12 +76,8 @@ def best_fixed(verdict: Verdict, concurrency: int) -> Ratio | None:
 
 def limit(margins: Margins, ratio: Ratio) -> float | None:
     """The least ratio that passes, 1 − margin; None where the verdict does not ask for one."""
-    kind = read_policy(ratio.policy).kind
-    if kind == "fixed":
-        return 1 - margins.best_fixed
-    if kind == "incumbent":
-        return 1 - margins.incumbent
-    return 1 - margins.no_speculation if kind == "no_speculation" else None
+    margin = margin_of(ratio.policy, margins)
+    return None if margin is None else 1 - margin
 
 
 def standing(margins: Margins, ratio: Ratio) -> Standing:

@@ -1,18 +1,16 @@
 import numpy as np
 import pytest
 
-from tabletune.measure.judge import (
+from tabletune.measure.judge import Comparison, compare, judge
+from tabletune.measure.measurements import Key, Measurements
+from tabletune.records.policy import (
     CANDIDATE,
     CANDIDATE_BY_METRICS,
     INCUMBENT,
     NO_SPECULATION,
-    Comparison,
-    compare,
     fixed_length,
     fixed_policy,
-    judge,
 )
-from tabletune.measure.measurements import Key, Measurements
 from tabletune.records.verdict import Margins
 
 SLACK = 0.10

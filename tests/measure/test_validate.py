@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from closed_loop_engine import Behaviour, LoopClock, LoopEngine, default_step_time_s, open_loop
 
-from tabletune.measure.judge import CANDIDATE_BY_METRICS, NO_SPECULATION, STOCK
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Silent
 from tabletune.measure.rounds import Bench
@@ -17,6 +16,7 @@ from tabletune.measure.validate import (
     validate,
 )
 from tabletune.measure.windows import PolicyRun, WindowOptions
+from tabletune.records.policy import CANDIDATE_BY_METRICS, NO_SPECULATION, STOCK
 from tabletune.records.table import Table, table_from_dense
 from tabletune.records.verdict import Verdict
 from tabletune.records.vllm_format import from_vllm
