@@ -44,6 +44,7 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
     "switch": switching,
     "useless drafter": useless_drafter,
     "mis-profiled": misprofiled,
+    "mis-profiled blocks": lambda *a: misprofiled(*a, blocks=True),
     "steady": steady,
     "code": lambda *a: steady(*a, kind=CODE, duration_s=60.0),
     "chat": lambda *a: steady(*a, kind=CHAT, duration_s=60.0),
@@ -73,6 +74,7 @@ def cases(mistuned_seeds: int = 50, others: float = 1.0) -> list[Case]:
         ("mistuned", CLOSED_LOADS, range(mistuned_seeds), ("tuned", "stale", "controller")),
         ("switch", every, seeds(8), ("tuned", "stale", "controller", "oracle")),
         ("mis-profiled", CLOSED_LOADS, seeds(30), ("tuned", "stale", "controller")),
+        ("mis-profiled blocks", CLOSED_LOADS, seeds(8), ("tuned", "stale", "controller")),
         ("useless drafter", CLOSED_LOADS, seeds(4), ("tuned", "stale", "controller")),
         ("switch", every, seeds(1), tuple(rivals(scenario(Case("switch", "poisson", 0, ""))))),
     ]

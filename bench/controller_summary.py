@@ -194,6 +194,11 @@ def figures(rows: list[Row], index: Index) -> dict[str, Any]:
             "recovered": recovered(index, "mis-profiled"),
             **controller_costs(index, "mis-profiled"),
         },
+        "mis-profiled blocks": {
+            "stale": shares(index, "mis-profiled blocks", "stale"),
+            "controller": shares(index, "mis-profiled blocks", "controller"),
+            "recovered": recovered(index, "mis-profiled blocks"),
+        },
         "useless drafter": {
             "stale": shares(index, "useless drafter", "stale"),
             "controller": shares(index, "useless drafter", "controller"),

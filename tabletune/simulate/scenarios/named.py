@@ -15,6 +15,7 @@ from tabletune.simulate.scenarios.tables import (
     believed,
     random_lengths,
     tuned_lengths,
+    wrong_cells,
 )
 from tabletune.simulate.settings import EngineSettings
 from tabletune.simulate.step_cost import Noise, StepCost, random_factors
@@ -96,16 +97,24 @@ def misprofiled(
     load: Load,
     seed: int,
     kind: Kind = CODE,
+    *,
     error: float = 0.4,
     share: float = 0.3,
+    blocks: bool = False,
 ) -> Scenario:
-    """On a random share of the cells the profile is wrong by up to +-error; a table was built
-    from it. The prior is right."""
+    """On a random share of its cells the profile is wrong by up to +-error, and a table was
+    built from it. The prior is right.
+
+    blocks: wrong in blocks of 8 batch sizes with sharp edges instead of at the profile's cells:
+        next to a wrong batch size its neighbour is right.
+    """
     rng = np.random.default_rng([seed, 2])
     shape = (cost.step_time_s.shape[0], cost.step_time_s.shape[1])
-    wrong = believed(cost, random_factors(shape, share, error, rng))
-    window = Window("mis-profiled", SETTLE_S, SETTLE_S + SCORED_S)
-    return _scenario("mis-profiled", cost, load, seed, ((0.0, kind),), (window,), surface=wrong)
+    factors = (random_factors if blocks else wrong_cells)(shape, share, error, rng)
+    name = "mis-profiled blocks" if blocks else "mis-profiled"
+    window = Window(name, SETTLE_S, SETTLE_S + SCORED_S)
+    wrong = believed(cost, factors)
+    return _scenario(name, cost, load, seed, ((0.0, kind),), (window,), surface=wrong)
 
 
 def _scenario(

@@ -64,6 +64,23 @@ def random_lengths(
     return tuple(lengths)
 
 
+GRID = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+"""Batch sizes of the cells of a profile."""
+
+
+def wrong_cells(
+    shape: tuple[int, int], share: float, error: float, rng: np.random.Generator
+) -> FloatArray:
+    """Factors for `believed`, float64 of `shape`: a random `share` of the profile's cells is off
+    by a factor uniform in 1-error..1+error; between cells it is interpolated in the batch size,
+    as whoever reads the profile does."""
+    nodes = np.array([b for b in GRID if b < shape[0] - 1] + [shape[0] - 1])
+    wrong = rng.random((nodes.size, shape[1])) < share
+    factors = np.where(wrong, rng.uniform(1 - error, 1 + error, wrong.shape), 1.0)
+    every = np.arange(shape[0])
+    return np.stack([np.interp(every, nodes, column) for column in factors.T], axis=1)
+
+
 def believed(cost: StepCost, factors: FloatArray) -> GridStepTimes:
     """What a profile says that is wrong by `factors`, float64[B+1, K+1], of the true times."""
     return GridStepTimes(cost.step_time_s * factors)
