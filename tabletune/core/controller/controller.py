@@ -117,7 +117,8 @@ class Controller:
 
     def _look(self) -> Outlook:
         excluded = self._guard.excluded(self._clock_s)
-        return look(self._plane, self._survival, self._residuals, self.table, excluded)
+        live = self._live.rows()
+        return look(self._plane, self._survival, self._residuals, self.table, live, excluded)
 
     def _advance(self, now_s: float) -> float:
         elapsed_s = 0.0 if self._last_s is None else now_s - self._last_s
@@ -152,7 +153,7 @@ class Controller:
         if self._may_swap():
             candidate = propose(
                 self.promoted, self._plane, outlook, self.table, weights,
-                self._least_gain(), self.settings,
+                self._least_gain(), self._most_doubt(), self.settings,
             )  # fmt: skip
         if candidate is not None:
             return self._swap(candidate, outlook, weights, evidence)
@@ -178,6 +179,12 @@ class Controller:
 
     def _least_gain(self) -> float:
         return self.settings.settling_gain if self.settling else self.settings.steady_gain
+
+    def _most_doubt(self) -> float:
+        """At first probes make sure; what they do not is then decided by the best guess."""
+        settings = self.settings
+        waited = (self._clock_s - self._settling_from_s) / settings.patience_s
+        return max(self._least_gain(), settings.early_doubt * (1.0 - waited))
 
     def _may_swap(self) -> bool:
         settings, now_s = self.settings, self._clock_s

@@ -53,9 +53,11 @@ def propose(
     in_force: tuple[int, ...],
     weights: FloatArray,
     least_gain: float,
+    most_doubt: float,
     settings: ControllerSettings,
 ) -> Candidate | None:
-    """The best table, if it gains more than `least_gain` and its doubt asks; else None.
+    """The best table, if it gains more than `least_gain` and its doubt, which is counted up
+    to `most_doubt`, ask; else None.
 
     weights: float64[B], share of the live time at each batch size. Batch sizes that are not
     live never ask for a swap, but change along with one.
@@ -75,7 +77,7 @@ def propose(
     total = float(weights @ np.where(changed, np.expm1(gain), 0.0))
     sd = np.where(unusable, 0.0, outlook.contrast_sd[rows, columns])
     doubt = float(weights @ np.where(changed, sd, 0.0))
-    needed = least_gain + min(settings.certainty_z * doubt, settings.most_doubt)
+    needed = least_gain + min(settings.certainty_z * doubt, most_doubt)
     return Candidate(lengths, total, doubt) if total > needed else None
 
 

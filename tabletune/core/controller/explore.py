@@ -23,8 +23,11 @@ from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.words import FloatArray
 
 _LONGEST_S = 0.4  # of all probes of one exploration
-_TIRING = 1.5  # factor on the price of a length per probe that was made lately
+_TIRING = 1.15  # factor on the price of a length per probe that was made lately
 _REST_HALF_LIFE_S = 60.0
+_MOST_SIZES = 3  # batch sizes at which a probe is thought to run,
+_LEAST_SHARE = 0.1  # those besides the newest with at least this share of the time
+_SAME_CHANCE = 0.5  # that it runs at the batch size of the newest step
 
 
 @dataclass(frozen=True)
@@ -94,13 +97,12 @@ class Explorer:
         return self._paid(chosen, known, why) if chosen else None
 
     def _possible(self, known: Known, outlook: Outlook, column: int) -> bool:
-        """Usable here, another length than in force, and no forbidden switch there and back."""
+        """Usable here, and no forbidden switch there and back."""
         b = known.live.last_batch_size
         own = int(outlook.columns[b - 1])
         lengths = known.plane.lengths
         return (
-            column != own
-            and bool(np.isfinite(outlook.log_goodput[b - 1, column]))
+            bool(np.isfinite(outlook.log_goodput[b - 1, column]))
             and frozenset((lengths[own], lengths[column])) not in self._forbidden
         )
 
@@ -109,7 +111,7 @@ class Explorer:
     ) -> list[_Option]:
         settings, b = self._settings, known.live.last_batch_size
         steps = probe_steps(settings, known.live, b)
-        values = known.live.shares() @ _knowledge_gradient(known, outlook, b, steps)
+        values = self._values(known, outlook, steps)
         least = settings.settling_value if settling else settings.steady_value
         options: list[_Option] = []
         for column in possible:
@@ -122,6 +124,20 @@ class Explorer:
             if value * settings.explore_horizon_s > price_s:
                 options.append(_Option(column, steps, cost_s, value))
         return sorted(options, key=lambda o: (o.cost_s / o.value, o.column))
+
+    def _values(self, known: Known, outlook: Outlook, steps: int) -> FloatArray:
+        """What a probe of each length is expected to gain, float64[L]: over the batch sizes at
+        which it may run: most likely that of the newest step, else one of late."""
+        shares = known.live.shares()
+        newest = known.live.last_batch_size - 1
+        chances = np.where(shares >= _LEAST_SHARE, shares, 0.0) * (1 - _SAME_CHANCE)
+        chances[newest] += _SAME_CHANCE
+        values = np.zeros(len(known.plane.lengths))
+        for row in np.argsort(-chances, kind="stable")[:_MOST_SIZES].tolist():
+            if chances[row] > 0:
+                gradient = _knowledge_gradient(known, outlook, row, steps)
+                values += chances[row] * (shares[outlook.live] @ gradient)
+        return values
 
     def _affordable(self, options: list[_Option], known: Known, outlook: Outlook) -> list[_Option]:
         b = known.live.last_batch_size
@@ -156,18 +172,18 @@ class Explorer:
         )
 
 
-def _knowledge_gradient(known: Known, outlook: Outlook, b: int, steps: int) -> FloatArray:
+def _knowledge_gradient(known: Known, outlook: Outlook, row: int, steps: int) -> FloatArray:
     """Expected gain, over the length in force, of choosing after a probe of each length at
-    batch size b, float64[B, L]; 0 for the length in force."""
-    clean = (steps - 1) * known.live.steady_share
-    rows = np.arange(outlook.columns.size)
-    bears = known.residuals.contrast_covariance(b, outlook.columns)
-    own = np.maximum(bears[b - 1], 0.0)
-    learned = bears**2 / (own + known.residuals.probe_variance(clean))[None, :]
-    told = outlook.slopes @ known.survival.told_by(b * (steps - 1))
-    sd = np.sqrt(learned + told[outlook.columns])
-    gradient = expected_improvement(outlook.gain(), sd)
-    gradient[rows, outlook.columns] = 0.0
+    batch size row + 1, float64[R, L] at the live ones; 0 for the length in force."""
+    live, clean = outlook.live, (steps - 1) * known.live.steady_share
+    own, each = outlook.columns[live], np.arange(live.size)
+    bears = known.residuals.contrast_covariance(row, live, own)
+    here = np.maximum(bears[int(np.flatnonzero(live == row)[0])], 0.0)
+    learned = bears**2 / (here + known.residuals.probe_variance(clean))[None, :]
+    told = outlook.slopes @ known.survival.told_by((row + 1) * (steps - 1))
+    sd = np.sqrt(learned + told[own])
+    gradient = expected_improvement(outlook.gain()[live], sd)
+    gradient[each, own] = 0.0
     return np.where(np.isfinite(gradient), gradient, 0.0)
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from tabletune.core.controller.observation import LiveObservation
-from tabletune.core.words import FloatArray
+from tabletune.core.words import FloatArray, IntArray
 
-_FORGOTTEN = 1e-4  # a share below this counts as none
+_FORGOTTEN = 2e-3  # a share below this counts as none
 
 
 class LiveBatches:
@@ -42,6 +42,13 @@ class LiveBatches:
             return np.zeros(self._seconds.size)
         shares = self._seconds / total
         return np.where(shares < _FORGOTTEN, 0.0, shares)
+
+    def rows(self) -> IntArray:
+        """Batch size - 1 of the sizes with a share, ascending, the newest step's included."""
+        live = self.shares() > 0
+        if self.last_batch_size:
+            live[self.last_batch_size - 1] = True
+        return np.flatnonzero(live)
 
     @property
     def steady_share(self) -> float:

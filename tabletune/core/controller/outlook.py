@@ -18,7 +18,8 @@ _GRAIN = 1e-9  # beliefs are rounded to it, so that machines whose last bits dif
 class Outlook:
     """log_goodput: float64[B, L], log of tokens per second and request; -inf where not usable.
     log_time: float64[B, L], log seconds of a step, corrected. expected_tokens: float64[K+1].
-    contrast_sd: float64[B, L], doubt about log goodput against the length in force.
+    contrast_sd: float64[B, L], doubt about log goodput against the length in force, at the
+    live batch sizes; 0 elsewhere. live: int64[R], batch size - 1 of those.
     columns: int64[B], of the lengths in force; current: float64[B], their log goodput, NaN
     where it is not known. slopes: see `token_slopes`.
     """
@@ -30,6 +31,7 @@ class Outlook:
     columns: IntArray
     current: FloatArray
     slopes: FloatArray
+    live: IntArray
 
     def gain(self) -> FloatArray:
         """Log goodput over that of the length in force, float64[B, L]."""
@@ -41,9 +43,14 @@ def look(
     survival: LiveSurvival,
     residuals: StepTimeResiduals,
     in_force: tuple[int, ...],
+    live: IntArray,
     excluded: frozenset[int] = frozenset(),
 ) -> Outlook:
-    """The outlook on all cells against the table in force. excluded: lengths in quarantine."""
+    """The outlook on all cells against the table in force.
+
+    live: int64[R], batch size - 1 of the sizes whose doubt is wanted. excluded: lengths in
+    quarantine.
+    """
     gains = survival.gains
     tokens = 1.0 + np.concatenate(([0.0], np.cumsum(gains)))
     lengths = np.asarray(plane.lengths)
@@ -56,8 +63,9 @@ def look(
     current = np.where(columns >= 0, believed[rows, columns], np.nan)
     slopes = token_slopes(gains, tokens, lengths)
     variance = slopes @ survival.log_acceptance_variance
-    slower = residuals.contrast_variance()[residuals.group_of[1:]]
-    sd = np.sqrt(variance[columns] + slower[rows, columns])
+    own = columns[live]
+    sd = np.zeros(believed.shape)
+    sd[live] = np.sqrt(variance[own] + residuals.contrast_variance(live, own))
     return Outlook(
         np.where(allowed, believed, -np.inf),
         log_time,
@@ -66,6 +74,7 @@ def look(
         columns,
         current,
         slopes,
+        live,
     )
 
 

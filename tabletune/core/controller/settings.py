@@ -25,10 +25,12 @@ class ControllerSettings:
 
     Deciding. settle_s: so long after start, promotion or change small gains count.
     settling_gain, steady_gain: least gain of a swap, over the live batch sizes.
-    certainty_z, most_doubt: a swap must gain this many standard deviations more, but the
-    doubt added is at most `most_doubt`. settling_dwell_s, steady_dwell_s: least time between
-    swaps. most_swaps_per_minute: over any 60 s. histogram_half_life_s: of the live batch sizes.
-    first_decision_s: traffic seen before the first swap.
+    certainty_z: a swap must gain this many standard deviations more. early_doubt,
+    patience_s: shortly after start or a change at most so much is asked, falling within that
+    time to the least gain: what probes have not cleared up by then is decided by best guess.
+    settling_dwell_s, steady_dwell_s: least time between swaps. most_swaps_per_minute: over
+    any 60 s. histogram_half_life_s: of the live batch sizes. first_decision_s: traffic seen
+    before the first swap.
 
     Exploring. explore_rate, explore_burst_s: the account fills at this share of the time and
     holds at most so many lost seconds; in any minute at most rate * 60 + burst is spent, which
@@ -62,10 +64,11 @@ class ControllerSettings:
     offset_half_life_s: float = 1800.0
     tick_sd: float = 0.004
     settle_s: float = 30.0
-    settling_gain: float = 0.003
-    steady_gain: float = 0.01
+    settling_gain: float = 0.002
+    steady_gain: float = 0.006
     certainty_z: float = 1.0
-    most_doubt: float = 0.03
+    early_doubt: float = 0.03
+    patience_s: float = 15.0
     settling_dwell_s: float = 2.0
     steady_dwell_s: float = 20.0
     most_swaps_per_minute: int = 8
@@ -74,8 +77,8 @@ class ControllerSettings:
     explore_rate: float = 0.005
     explore_burst_s: float = 0.3
     explore_horizon_s: float = 60.0
-    settling_value: float = 0.0005
-    steady_value: float = 0.002
+    settling_value: float = 0.0001
+    steady_value: float = 0.0005
     blind_off_s: float = 5.0
     blind_tail_s: float = 60.0
     blind_gain: float = 0.02
