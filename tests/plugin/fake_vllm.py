@@ -135,3 +135,7 @@ class EngineCore:
     def __init__(self, scheduler: Scheduler) -> None:
         self.scheduler = scheduler
         self.model_executor = SimpleNamespace()
+
+    def run_busy_loop(self) -> str:
+        """Of vLLM's EngineCoreProc."""
+        return "the loop has ended"

@@ -31,6 +31,10 @@ CALL_FILES = [FOLDER / "seam" / "utilities.py", FOLDER / "seam" / "graphs.py"]
 VLLMS_OWN = (
     "try:",
     "original(self, *args, **kwargs)",
+    "result = original(self, *args, **kwargs)",
+    "if after:",
+    "if not after:",
+    "try_to_begin(self, settings)",
     "result = update(scheduler_output, model_runner_output)",
     "return result",
     "return make_stats(*args, **kwargs)",
@@ -89,13 +93,14 @@ class Scenario:
 
         settings = Settings(measure=True, ring_steps=256)
         wrap_scheduler(Scheduler, settings, "0.32.0")
-        wrap_core(Core, settings)
+        wrap_core(Core, Core, settings)
         add_utilities(Core, "0.32.0", None)
         self.make: Callable[[], Any] = lambda: Core(Scheduler(list(BOOT), log_stats=log_stats))
         self.core: Any = None
 
     def start(self) -> None:
         self.core = self.make()
+        self.core.run_busy_loop()
 
     def steps(self) -> list[bool]:
         """Whether each step's result was vLLM's own: the very object, and its statistics."""

@@ -10,11 +10,13 @@ import pytest
 
 from tabletune_vllm.errors import InactiveError, SeamError
 from tabletune_vllm.runtime import Runtime
+from tabletune_vllm.seam import core as core_module
+from tabletune_vllm.seam.core import wrap_core
 from tabletune_vllm.seam.graphs import read_graphs
 from tabletune_vllm.seam.hooks import MARK, attach, wrap_scheduler
 from tabletune_vllm.seam.probe import probe, supported_version
 from tabletune_vllm.seam.utilities import add_utilities
-from tabletune_vllm.settings import Settings
+from tabletune_vllm.settings import FollowSettings, Settings
 
 SETTINGS = Settings(measure=True, ring_steps=256)
 BOOT = [0, 3, 3, 1, 0]
@@ -245,3 +247,44 @@ def test_graphs_are_read_from_a_worker_in_this_process() -> None:
     }
     del runner.cudagraph_manager
     assert read_graphs(executor, [0], 3)["known"] is False
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_following_begins_once_the_engine_core_stands(
+    late: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one process the plugin is there before the engine core, else while that is made."""
+
+    class Core(fake_vllm.EngineCore):
+        pass
+
+    begun: list[Runtime] = []
+
+    def start(runtime: Runtime, *_: Any) -> None:
+        runtime.live_status = dict
+        begun.append(runtime)
+
+    monkeypatch.setattr(core_module, "start_following", start)
+    settings = Settings(follow=FollowSettings("file:///x"))
+    scheduler, runtime = _attached()
+    setattr(scheduler, MARK, runtime)
+    core = Core(scheduler) if late else None
+    wrap_core(Core, Core, settings)
+    wrap_core(Core, Core, settings)
+    core = core or Core(scheduler)
+    assert begun == ([] if late else [runtime])
+    assert core.run_busy_loop() == "the loop has ended"
+    assert begun == [runtime]
+
+
+def test_mode_off_starts_nothing_and_says_so() -> None:
+    class Core(fake_vllm.EngineCore):
+        pass
+
+    scheduler, runtime = _attached()
+    setattr(scheduler, MARK, runtime)
+    wrap_core(Core, Core, Settings(measure=True, follow=FollowSettings("file:///x", mode="off")))
+    Core(scheduler)
+    status = runtime.status()["controller"]
+    assert isinstance(status, dict)
+    assert (status["mode"], status["running"]) == ("off", False)

@@ -22,7 +22,8 @@ TRIGGER_MODULE = "vllm.v1.engine.core"
 def install(settings: Settings) -> None:
     """Hook this process's vLLM. Never raises: what goes wrong is warned of and reported."""
     try:
-        engine_core = importlib.import_module(TRIGGER_MODULE).EngineCore
+        module = importlib.import_module(TRIGGER_MODULE)
+        engine_core, process = module.EngineCore, module.EngineCoreProc
     except Exception as error:
         warn_once(f"TableTune stays off: vLLM's engine core cannot be imported: {error!r}")
         return
@@ -37,7 +38,7 @@ def install(settings: Settings) -> None:
         scheduled = (outputs.SchedulerOutput, outputs.CachedRequestData)
         probe(scheduler, (*scheduled, model_output, sums))
         wrap_scheduler(scheduler, settings, version)
-        wrap_core(engine_core, settings)
+        wrap_core(engine_core, process, settings)
     except Exception as error:
         problem = str(error) if isinstance(error, PluginError) else repr(error)
         warn_once(f"TableTune stays off: {problem}")

@@ -10,35 +10,51 @@ from tabletune_vllm.seam.hooks import MARK
 from tabletune_vllm.settings import Settings
 
 
-def wrap_core(engine_core_class: Any, settings: Settings) -> None:
+def wrap_core(engine_core_class: Any, process_class: Any, settings: Settings) -> None:
     """Make every engine core follow the source once it has started; once per class.
 
     By then the graphs are captured and the workers have been forked, so that no thread of ours
-    is in their way.
+    is in their way. vLLM loads plugins either before it makes an engine core (in one process,
+    class EngineCore) or while it makes one (in a process of its own, class EngineCoreProc),
+    so the end of the constructor and the beginning of the loop are both watched.
     """
-    original = engine_core_class.__init__
+    _then_begin(engine_core_class, "__init__", settings, after=True)
+    _then_begin(process_class, "run_busy_loop", settings, after=False)
+
+
+def _then_begin(owner: Any, name: str, settings: Settings, *, after: bool) -> None:
+    original = getattr(owner, name)
     if getattr(original, MARK, False):
         return
 
     @functools.wraps(original)
-    def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
-        try:
-            begin(self, settings)
-        except Exception as error:
-            found: object = self.scheduler.__dict__.get(MARK)
-            if isinstance(found, Runtime):
-                found.turn_off(f"starting to follow failed: {error!r}")
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if not after:
+            try_to_begin(self, settings)
+        result = original(self, *args, **kwargs)
+        if after:
+            try_to_begin(self, settings)
+        return result
 
-    setattr(init, MARK, True)
-    engine_core_class.__init__ = init
+    setattr(method, MARK, True)
+    setattr(owner, name, method)
+
+
+def try_to_begin(core: Any, settings: Settings) -> None:
+    """Begin, or turn off and say why. Never raises."""
+    try:
+        begin(core, settings)
+    except Exception as error:
+        found: object = core.scheduler.__dict__.get(MARK)
+        if isinstance(found, Runtime):
+            found.turn_off(f"starting to follow failed: {error!r}")
 
 
 def begin(core: Any, settings: Settings) -> None:
-    """Start the threads of one engine core, if its settings name a source."""
+    """Start the threads of one engine core, once, if its settings name a source."""
     scheduler, follow = core.scheduler, settings.follow
     runtime: object = scheduler.__dict__.get(MARK)
-    if not isinstance(runtime, Runtime) or follow is None:
+    if not isinstance(runtime, Runtime) or follow is None or runtime.live_status is not None:
         return
     if follow.mode == "off":
         off = {"mode": "off", "ceiling": "off", "running": False}
