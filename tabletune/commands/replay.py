@@ -39,7 +39,8 @@ def replay_log(
     """Replay a decision log, and say why a draft length was in force.
 
     Alone it runs the log through the controller again; exit status 9 says that a decision came
-    out otherwise. With --at or --batch-size it says why the table was as it was then.
+    out otherwise, or that they cannot be compared. With --at or --batch-size it says why the
+    table was as it was then.
     """
     runs = runs_of([_read(path) for path in _with_rotated(log)])
     if at is None and batch_size is None:
@@ -49,7 +50,7 @@ def replay_log(
         else:
             for result in results:
                 _show(result, Console(highlight=False))
-        if any(result.differing for result in results):
+        if not all(result.same for result in results):
             raise typer.Exit(ExitCode.REPLAY_DIFFERS)
         return
     every = [trace for files in runs for trace in files]
@@ -93,7 +94,7 @@ def _as_json(result: Replay) -> dict[str, Any]:
     return {
         "run_id": result.run_id,
         "same": result.same,
-        "exact": result.exact,
+        "obstacle": result.obstacle,
         "torn": result.torn,
         "ticks": result.ticks,
         "promotions": result.promotions,
@@ -125,12 +126,9 @@ def _show(result: Replay, console: Console) -> None:
         console.print(f"  {_words(at, decision)}", markup=False, soft_wrap=True)
     if len(result.done) > MOST_SHOWN:
         console.print(f"  ({len(result.done) - MOST_SHOWN} earlier changes: see --json)")
-    if not result.exact:
-        console.print(
-            "  [yellow]read only[/]: the log's first file is not there, so that the decisions "
-            "cannot be compared",
-            soft_wrap=True,
-        )
+    if result.obstacle:
+        console.print("  [yellow]the decisions cannot be compared[/]: ", end="")
+        console.print(result.obstacle, markup=False, soft_wrap=True)
     elif result.same:
         console.print("  [green]every decision comes out the same[/]")
     else:
@@ -171,7 +169,8 @@ def _show_why(answer: Why, console: Console) -> None:
     if answer.outlook:
         _show_outlook(answer, console)
     else:
-        console.print("The log's first file is not there, so what it believed cannot be worked out")
+        console.print("What it believed cannot be worked out: ", end="")
+        console.print(answer.obstacle, markup=False, soft_wrap=True)
     if answer.nearby:
         console.print("Within the minute before:")
         for line in _merged(answer)[-MOST_SHOWN:]:

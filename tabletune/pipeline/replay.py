@@ -42,16 +42,16 @@ class Replay:
     """How a run's log replayed.
 
     Attributes:
-        exact: every decision could be compared, that is, the log begins with the run.
+        obstacle: why the decisions cannot be compared, in words; empty where they are.
         torn: the last line of some file was cut off.
-        ticks, promotions: entries replayed or, where not `exact`, read.
+        ticks, promotions: entries replayed or, where that is not possible, read.
         kinds: recorded decisions by kind.
         differences: the first of them; `differing` counts all.
         done: decisions that changed something, with their time, in order.
     """
 
     run_id: str
-    exact: bool
+    obstacle: str = ""
     torn: bool = False
     ticks: int = 0
     promotions: int = 0
@@ -68,7 +68,7 @@ class Replay:
     @property
     def same(self) -> bool:
         """Every decision came out as recorded."""
-        return self.exact and self.differing == 0
+        return not self.obstacle and self.differing == 0
 
 
 @dataclass(frozen=True)
@@ -111,6 +111,18 @@ def runs_of(traces: Sequence[Trace]) -> list[list[Trace]]:
     return sorted(runs, key=lambda files: files[0].header.opened_unix_s)
 
 
+def obstacle(files: Sequence[Trace]) -> str:
+    """Why the controller of these files cannot be made again, in words; empty where it can."""
+    header = files[0].header
+    if header.file_number != 0:
+        return "the log's first file is not there"
+    try:
+        header.controller_settings()
+    except RecordError as error:
+        return f"plugin {header.plugin_version} wrote it: {error.reason}"
+    return ""
+
+
 def new_controller(files: Sequence[Trace]) -> Controller:
     """The controller as it was when the run began (or, for a later file, when that was opened).
 
@@ -151,9 +163,9 @@ def moments(files: Sequence[Trace], controller: Controller) -> Iterator[Moment]:
 
 
 def replay(files: Sequence[Trace]) -> Replay:
-    """Replay one run. A log whose first file is lost is only read: `exact` is False then."""
-    result = Replay(files[0].header.run_id, files[0].header.file_number == 0)
-    result.torn = any(trace.torn for trace in files)
+    """Replay one run. A log whose first file is lost, or of another version, is only read."""
+    header = files[0].header
+    result = Replay(header.run_id, obstacle(files), any(trace.torn for trace in files))
     entries = list(entries_of(files))
     if entries:
         result.from_unix_s, result.to_unix_s = entries[0].unix_s, entries[-1].unix_s
@@ -166,7 +178,7 @@ def replay(files: Sequence[Trace]) -> Replay:
         result.kinds[entry.decision.kind] += 1
         if entry.decision.kind not in ("hold", "explore"):
             result.done.append((entry.unix_s, entry.decision))
-    if result.exact:
+    if not result.obstacle:
         for moment in moments(files, new_controller(files)):
             recorded = moment.entry.decision
             if not same_decision(recorded, moment.replayed):

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any, cast
 
 from tabletune.core.controller.controller import Controller
-from tabletune.pipeline.replay import entries_of, moments, new_controller
+from tabletune.pipeline.replay import entries_of, moments, new_controller, obstacle
 from tabletune.pipeline.request import RequestError
 from tabletune.records.base import RecordError
 from tabletune.records.trace import (
@@ -50,7 +50,7 @@ class Why:
         since: the decision that put that table in force, with its time; None: it was promoted
             before the log began.
         nearby: other decisions that changed something, and notes, within a minute before.
-        outlook: every length as it was seen then; empty where the log's beginning is lost.
+        outlook: every length as it was seen then; empty where `obstacle` says why not.
         survival: S_1 … as believed then.
         excluded: lengths kept out by the guard.
         mode: of the engine; in ``shadow`` nothing of this was in force, in ``follow`` only
@@ -66,6 +66,7 @@ class Why:
     outlook: tuple[LengthOutlook, ...]
     survival: tuple[float, ...]
     excluded: tuple[int, ...]
+    obstacle: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """For scripts."""
@@ -84,6 +85,7 @@ class Why:
             "outlook": [dict(vars(row)) for row in self.outlook],
             "survival": list(self.survival),
             "excluded": list(self.excluded),
+            "obstacle": self.obstacle,
         }
 
 
@@ -107,7 +109,8 @@ def why(files: Sequence[Trace], at_unix_s: float | None, batch_size: int | None)
             table, since = entry.decision.lengths, (entry.unix_s, entry.decision)
     now = decided[-1]
     if batch_size is None:
-        seen = [e.seen().last_batch_size for e in reversed(decided) if isinstance(e, TickLine)]
+        ticks = (entry for entry in reversed(decided) if isinstance(entry, TickLine))
+        seen = (tick.seen().last_batch_size for tick in ticks)
         batch_size = next((b for b in seen if b), 1)
     if not 1 <= batch_size <= len(table):
         reason = f"it has batch sizes 1 … {len(table)}, not {batch_size}"
@@ -125,12 +128,13 @@ def why(files: Sequence[Trace], at_unix_s: float | None, batch_size: int | None)
         outlook=() if controller is None else _outlook(controller, batch_size),
         survival=tuple(cast(list[float], state.get("survival", []))),
         excluded=tuple(cast(list[int], guard.get("excluded_lengths", []))),
+        obstacle=obstacle(files),
     )
 
 
 def _controller_at(files: Sequence[Trace], decisions: int) -> Controller | None:
-    """The controller after so many decisions; None where the beginning is lost."""
-    if files[0].header.file_number != 0:
+    """The controller after so many decisions; None where it cannot be made again."""
+    if obstacle(files):
         return None
     controller = new_controller(files)
     for count, _ in enumerate(moments(files, controller), start=1):

@@ -55,8 +55,22 @@ def test_rotated_files_come_with_the_log(log: pathlib.Path) -> None:
     assert ended.status == ExitCode.OK, ended.errors
     assert "every decision comes out the same" in ended.output
     alone = call("replay", str(log.rename(log.with_name("late.jsonl"))))
-    assert alone.status == ExitCode.OK
-    assert "read only" in alone.output
+    assert alone.status == ExitCode.REPLAY_DIFFERS
+    assert "cannot be compared: the log's first file is not there" in alone.output
+
+
+def test_a_log_of_another_version_is_read_and_still_answers(log: pathlib.Path) -> None:
+    fields = json.loads(lines()[0])
+    fields["settings"]["novelty"] = 1.0
+    log.write_bytes(json.dumps(fields).encode() + b"\n" + b"".join(lines()[1:]))
+    ended = call("replay", str(log))
+    assert ended.status == ExitCode.REPLAY_DIFFERS
+    assert "cannot be compared: plugin 0.1.0 wrote it" in ended.output
+    assert "novelty" in ended.output
+    answer = call("replay", str(log), "--at", "03:11:30")
+    assert answer.status == ExitCode.OK
+    assert "K = 0" in answer.output
+    assert "cannot be worked out" in answer.output
 
 
 def test_why_at_a_time_and_batch_size(log: pathlib.Path) -> None:
