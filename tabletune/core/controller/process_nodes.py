@@ -7,6 +7,8 @@ are too many, the one seen longest ago is left out.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 from tabletune.core.controller.settings import ControllerSettings
@@ -113,16 +115,16 @@ class ProcessNodes:
         weights = self._all_weights()[1][rows]
         blocks = self._offset_blocks()
         half = np.tensordot(weights, blocks, axes=(1, 0))
-        known = np.asarray(np.einsum("rkjl,rj->rkl", half, weights), dtype=np.float64)
+        known: FloatArray = np.matmul(half.transpose(0, 1, 3, 2), weights[:, None, :, None])[..., 0]
         own = self._kernels(self._log_b[rows][:, None], self._log_b[self._nodes][None, :])[1]
-        left = self._offset_variance - np.einsum("rn,rn->r", weights, own)
+        left = self._offset_variance - (weights * own).sum(axis=1)
         return known + left[:, None, None] * np.eye(self._width - 1)
 
     def offset_covariance_with(self, row: int, rows: IntArray) -> FloatArray:
         """Covariance of offset k at each of `rows` with offset l at `row`, float64[R, L, L]."""
         offset = self._all_weights()[1]
         with_row = np.tensordot(self._offset_blocks(), offset[row], axes=(2, 0))
-        known = np.tensordot(offset[rows], with_row, axes=(1, 0))
+        known = cast(FloatArray, np.tensordot(offset[rows], with_row, axes=(1, 0)))
         nodes = self._log_b[self._nodes]
         direct = self._kernels(self._log_b[rows], self._log_b[row])[1]
         through = offset[rows] @ self._kernels(nodes, self._log_b[row])[1]
@@ -147,7 +149,7 @@ class ProcessNodes:
         jitter = _JITTER * np.eye(nodes.size)
         # Weights do not depend on the scale of a kernel, but the jitter must.
         common, offset = (
-            np.linalg.solve(k + jitter * k[0, 0], t).astype(np.float64)
+            cast(FloatArray, np.linalg.solve(k + jitter * k[0, 0], t))
             for k, t in zip(among, towards, strict=True)
         )
         return common.T, offset.T

@@ -20,6 +20,7 @@ from tabletune.core.words import FloatArray
 _FIRST_DISPERSION = 4.0  # before anything is measured
 _DISPERSION_TICKS = 20.0  # ticks that the first guess is worth
 _DISPERSION_MEMORY = 120.0  # ticks remembered
+_LARGEST_OF_FEW = 1.3
 _CLIP = 9.0  # a squared score counts at most so many times the dispersion
 _LEAST_DRAFTS = 24.0  # in the short memory before the test speaks
 _BLIND_DRAFTS = 2.0  # what complete ignorance of a conditional acceptance is worth
@@ -96,21 +97,22 @@ class LiveSurvival:
         return news
 
     def _test(self) -> bool:
-        scores = self._scores()
+        scores, shifts = self._scores()
         if scores.size == 0:
             return False
-        worst = float(scores.max())
-        if worst <= self._settings.change_z**2 * self.dispersion:
-            self._measure_dispersion(worst)
+        far = scores > self._settings.change_z**2 * self.dispersion
+        # Tiny shifts are no change of traffic, however sure they are.
+        if not np.any(far & (shifts >= self._settings.change_min_shift)):
+            self._measure_dispersion(float(scores.max()))
             return False
         self.changes += 1
         self._long, self._request_steps = self._short.copy(), self._short_request_steps
         self._prior_weight *= _PRIOR_KEPT
         return True
 
-    def _scores(self) -> FloatArray:
-        """Squared binomial scores of the short memory against the rest of the long one: of
-        accepted of drafted and of drafted of offered, where a rate moved enough."""
+    def _scores(self) -> tuple[FloatArray, FloatArray]:
+        """Squared binomial scores of the short memory against the rest of the long one, of
+        accepted of drafted and of drafted of offered, and how far these rates moved."""
         rest = np.maximum(self._long - self._short, 0.0)
         hits, trials = self._short[:2], self._short[1:]
         others = rest[1:]
@@ -120,12 +122,11 @@ class LiveSurvival:
         pooled = (hits + other_hits) / (trials + others)
         noise = pooled * (1 - pooled) * (1 / trials + 1 / others)
         shift = np.abs(hits / trials - other_hits / others)
-        counts = (shift >= self._settings.change_min_shift) & (noise > 0)
-        return np.divide(shift**2, noise, out=np.zeros(shift.size), where=counts)
+        return np.divide(shift**2, noise, out=np.zeros(shift.size), where=noise > 0), shift
 
     def _measure_dispersion(self, score: float) -> None:
-        # The largest of a few scores is what the test looks at; one in calm is about 2.
-        score = min(score / 2.0, _CLIP * self.dispersion)
+        # The largest of a few scores, which go together, is a little more than one of them.
+        score = min(score / _LARGEST_OF_FEW, _CLIP * self.dispersion)
         weight = min(self._dispersion_ticks + 1.0, _DISPERSION_MEMORY)
         self._dispersion_ticks = weight
         self.dispersion = max(1.0, self.dispersion + (score - self.dispersion) / weight)
