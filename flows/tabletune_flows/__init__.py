@@ -1,0 +1,1 @@
+"""Prefect flows: the order of tasks, and nothing else."""

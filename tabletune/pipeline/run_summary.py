@@ -22,9 +22,9 @@ def run_markdown(deployment: str, run: StagedRun, outcome: str, links: Sequence[
     fingerprint = run.evidence.fingerprint
     engine = fingerprint.engine
     parts = [
-        f"# {_plain(deployment)}: {_plain(outcome)}",
+        f"# {plain(deployment)}: {plain(outcome)}",
         f"Version `{version.content_hash[:12]}` for {engine.distribution} {engine.version} on "
-        f"{_plain(fingerprint.device.name)}, {_plain(fingerprint.method)}.",
+        f"{plain(fingerprint.device.name)}, {plain(fingerprint.method)}.",
         table_markdown(version),
     ]
     if run.verdict is not None:
@@ -59,7 +59,7 @@ def verdict_markdown(verdict: Verdict) -> str:
         shown = ("" if r is None else f"{r.ratio:.3f} [{r.low:.3f}, {r.high:.3f}]" for r in cells)
         rows.append((policy.replace("_", " "), *shown))
     word = "passed" if verdict.passed else "failed"
-    reasons = "".join(f"- {_plain(reason)}\n" for reason in verdict.reasons)
+    reasons = "".join(f"- {plain(reason)}\n" for reason in verdict.reasons)
     header = ("throughput over", *(f"{c} open" for c in concurrencies))
     return f"## Validation {word}\n\n{reasons}\n{markdown_table(header, rows)}"
 
@@ -68,17 +68,17 @@ def difference_markdown(old: TableVersion, new: TableVersion) -> str:
     """What `new` does differently, in words."""
     words = version_diff_words(old, new) or ["nothing"]
     more = [f"and {len(words) - MOST_LINES} more"] if len(words) > MOST_LINES else []
-    lines = "\n".join(f"- {_plain(line)}" for line in [*words[:MOST_LINES], *more])
+    lines = "\n".join(f"- {plain(line)}" for line in [*words[:MOST_LINES], *more])
     return f"## Different from `{old.content_hash[:12]}`\n\n{lines}"
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table; cells are shown as they are."""
     lines = [header, ["---"] * len(header), *rows]
-    return "\n".join(f"| {' | '.join(_plain(cell) for cell in line)} |" for line in lines)
+    return "\n".join(f"| {' | '.join(plain(cell) for cell in line)} |" for line in lines)
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Text that Markdown shows as it is: names come from files and must not become links."""
     for sign in "\\`*_[]<>|#":
         text = text.replace(sign, f"\\{sign}")

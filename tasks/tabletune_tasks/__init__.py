@@ -1,0 +1,1 @@
+"""Prefect tasks: each wraps one call of the library."""

@@ -1,0 +1,56 @@
+"""What every measuring flow does: take the device, run the stages, tell MLflow and Prefect."""
+
+from prefect.runtime import flow_run
+
+from tabletune.maintain.deployments import Deployment
+from tabletune.pipeline.staged_run import StagedRun
+from tabletune_flows.settings import engine_root, outbox_path
+from tabletune_tasks import prepare, publish, stages, track
+from tabletune_tasks.engine_slot import engine_slot
+from tabletune_tasks.run_progress import run_logger
+
+
+def identified(
+    deployment: Deployment, engine: str | None, fresh: bool = False, revalidate: bool = False
+) -> StagedRun:
+    """The run, ready to measure."""
+    return prepare.identify(deployment, engine, engine_root(), fresh, revalidate)
+
+
+def measured(deployment: Deployment, run: StagedRun) -> bool:
+    """Measure, build and validate with the device held; whether the verdict passed.
+
+    Engines are stopped and the device is free again afterwards, however it ends.
+    """
+    what = f"{flow_run.name or 'a run'} of {deployment.name}"
+    with engine_slot(run.target, what), run.workspace.locked(), run:
+        stages.qualify(run)
+        stages.count_acceptance(run)
+        stages.profile(run)
+        stages.build(run)
+        return stages.validate(run)
+
+
+def told(deployment: Deployment, run: StagedRun, outcome: str, mirror: bool = True) -> str:
+    """Report, log and publish; returns the run's page in MLflow. Nothing here undoes a result."""
+    report = _report(run)
+    key = f"{flow_run.id or 'by-hand'}.{run.build_made.version.content_hash[:12]}"
+    tracked = track.track_run(deployment.name, key, run, report, outbox_path(deployment.out))
+    if mirror:
+        mirrored(deployment, run)
+    publish.publish_run(deployment.name, run, outcome, report, tracked.page)
+    return tracked.page
+
+
+def mirrored(deployment: Deployment, run: StagedRun) -> None:
+    """MLflow's aliases like the pointers."""
+    channels = deployment.channels
+    track.mirror_aliases(deployment.name, run.store, channels.live, channels.canary)
+
+
+def _report(run: StagedRun) -> str | None:
+    try:
+        return stages.report(run)
+    except Exception as error:  # the measurements, the verdict and the pointer stand without it
+        run_logger().warning("no report: %s", error)
+        return None

@@ -1,0 +1,115 @@
+"""Tasks that read what is to be maintained and identify it."""
+
+import pathlib
+
+from tabletune.maintain.deployments import Deployment, load_deployments
+from tabletune.maintain.watch import present_engine
+from tabletune.measure.clock import SystemClock
+from tabletune.measure.environments import EngineEnvironments
+from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.staged_run import StagedRun
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.table import TableVersion
+from tabletune.store.base import Store
+from tabletune.store.errors import ObjectMissing
+from tabletune.store.fingerprints import find_fingerprint
+from tabletune.store.opening import open_store
+from tabletune_tasks.calls import library_task
+from tabletune_tasks.run_progress import RunProgress
+
+
+class NoSuchDeployment(ValueError):
+    """The file names no such deployment."""
+
+    def __init__(self, name: str, path: pathlib.Path, known: tuple[str, ...]) -> None:
+        self.name, self.path = name, path
+        some = ", ".join(known[:10]) + (" …" if len(known) > 10 else "")
+        super().__init__(f"expected a deployment of {path} ({some}), found {name!r}")
+
+
+@library_task("read deployments", timeout_s=60)
+def read_deployments(path: pathlib.Path) -> tuple[Deployment, ...]:
+    """All deployments of the file."""
+    return load_deployments(path)
+
+
+@library_task("read deployment", timeout_s=60)
+def read_deployment(path: pathlib.Path, name: str) -> Deployment:
+    """One deployment of the file."""
+    every = load_deployments(path)
+    found = next((one for one in every if one.name == name), None)
+    if found is None:
+        raise NoSuchDeployment(name, path, tuple(one.name for one in every))
+    return found
+
+
+@library_task("identify", timeout_s=600)
+def identify(
+    deployment: Deployment,
+    engine: str | None,
+    engine_root: pathlib.Path,
+    fresh: bool = False,
+    revalidate: bool = False,
+) -> StagedRun:
+    """The run of a deployment: its engine, device and models identified, its store checked.
+
+    `engine`: an environment's name or path; None takes the deployment's own.
+    """
+    store = open_store(deployment.store)
+    environments = EngineEnvironments(engine_root)
+    python = (
+        environments.resolve(engine).python
+        if engine
+        else present_engine(deployment, environments, serving_version(store, deployment))
+    )
+    request = deployment.run_request(str(python))
+    run = StagedRun(
+        request,
+        identify_target(request, python),
+        Workspace(pathlib.Path(deployment.out)),
+        store,
+        SystemClock(),
+        RunProgress(deployment.name),
+        fresh,
+        revalidate,
+    )
+    run.check_store()
+    return run
+
+
+@library_task("open store", timeout_s=120)
+def store_of(deployment: Deployment) -> Store:
+    """The deployment's table store."""
+    return open_store(deployment.store)
+
+
+def serving_version(store: Store, deployment: Deployment) -> str:
+    """The engine version that the table in force was measured on; empty where none is known."""
+    pointer, _ = store.read_pointer(deployment.channels.live)
+    if pointer is None:
+        return ""
+    try:
+        return find_fingerprint(store, pointer.fingerprint).engine.version
+    except ObjectMissing:
+        return ""
+
+
+class NoSuchVersion(ValueError):
+    """No channel and no single version has that name."""
+
+    def __init__(self, name: str, found: str) -> None:
+        self.name = name
+        super().__init__(f"expected a channel or one version's hash, found {name!r}: {found}")
+
+
+@library_task("find version", timeout_s=120)
+def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
+    """A table version by channel, hash or the hash's beginning: its hash and itself."""
+    if name in store.channels():
+        pointer, _ = store.read_pointer(name)
+        if pointer is not None:
+            return pointer.table_version, store.get(TableVersion, pointer.table_version)
+    found = [one for one in store.list(TableVersion) if len(name) >= 4 and one.startswith(name)]
+    if len(found) != 1:
+        raise NoSuchVersion(name, f"{len(found)} versions begin with it")
+    return found[0], store.get(TableVersion, found[0])
