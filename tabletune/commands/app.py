@@ -10,7 +10,18 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from tabletune import __version__
-from tabletune.commands import control, demo, doctor, engines, keys, replay, tables, top, tune
+from tabletune.commands import (
+    control,
+    demo,
+    doctor,
+    engines,
+    flows,
+    keys,
+    replay,
+    tables,
+    top,
+    tune,
+)
 from tabletune.commands.endings import (
     Terminated,
     discard_output,
@@ -23,6 +34,7 @@ from tabletune.commands.exit_codes import ExitCode
 from tabletune.core.capture import GraphSettingsError, UnsupportedEngineError
 from tabletune.core.errors import CoreError
 from tabletune.identity.artifact import ArtifactError
+from tabletune.maintain.deployments import DeploymentsError
 from tabletune.measure.acceptance import AcceptanceError
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineError
@@ -45,7 +57,10 @@ from tabletune.store.errors import StoreError
 
 #: Every error that is explained by its own message, and its exit status.
 EXPLAINED: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
-    ((RequestError, PromptFileError, BadRequirement, ArtifactError), ExitCode.USAGE),
+    (
+        (RequestError, PromptFileError, BadRequirement, ArtifactError, DeploymentsError),
+        ExitCode.USAGE,
+    ),
     ((Unsupported, UnsupportedEngineError, GraphSettingsError), ExitCode.UNSUPPORTED),
     (
         (
@@ -100,6 +115,7 @@ app.command("demo")(demo.demo)
 app.command("doctor")(doctor.doctor)
 app.add_typer(engines.app, name="engine")
 app.add_typer(keys.app, name="key")
+app.add_typer(flows.app, name="flows")
 
 
 def _version(wanted: bool) -> None:

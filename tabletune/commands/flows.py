@@ -1,0 +1,97 @@
+"""flows: serve, deploy and run the maintenance flows. Needs the extra `flows`."""
+
+import importlib
+import json
+import pathlib
+from typing import Annotated, Any
+
+import typer
+
+from tabletune.commands.console import print_json
+from tabletune.commands.options import Json
+from tabletune.pipeline.request import RequestError
+
+app = typer.Typer(
+    name="flows",
+    help="Keep tables right unattended: Prefect flows that measure, compare and promote.",
+    no_args_is_help=True,
+)
+
+Config = Annotated[
+    pathlib.Path,
+    typer.Option(
+        "--config",
+        envvar="TABLETUNE_DEPLOYMENTS",
+        help="The deployments file.",
+    ),
+]
+DEFAULT_CONFIG = pathlib.Path("deployments.yaml")
+
+
+class FlowsMissing(RequestError):
+    """Prefect is not installed here."""
+
+    def __init__(self, missing: str) -> None:
+        super().__init__(
+            "flows", "Prefect in this environment", missing, "pip install 'tabletune[flows]'"
+        )
+
+
+@app.command()
+def serve(
+    config: Config = DEFAULT_CONFIG,
+    limit: Annotated[int, typer.Option(help="Runs at the same time.")] = 4,
+) -> None:
+    """Serve all flows from this process until it is interrupted, on their schedules and events."""
+    _running().serve_all(config, limit)
+
+
+@app.command()
+def deploy(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
+    """Register all flows for workers: one process work pool for each kind of GPU."""
+    made = _running().deploy_all(config)
+    if as_json:
+        print_json({"deployments": made})
+        return
+    for name, pool in made.items():
+        print(f"{name}  work pool {pool}")
+    for pool in sorted(set(made.values())):
+        print(f"start a worker there: prefect worker start --pool {pool}")
+
+
+@app.command("run")
+def run_flow(
+    name: Annotated[str, typer.Argument(help="watch, retune, upgrade, revalidate, …")],
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--param", "-p", help="NAME=VALUE; VALUE is JSON or plain text; repeat it."),
+    ] = None,
+    config: Config = DEFAULT_CONFIG,
+    as_json: Json = False,
+) -> None:
+    """Run one flow here and now, and print how it ended."""
+    given = dict(_parameter(text) for text in parameter or ())
+    result = _running().run_one(name, {"config": config.absolute()} | given)
+    if as_json:
+        print_json(result)
+        return
+    print(f"{result['outcome']}: {result['message']}")
+
+
+def _parameter(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise RequestError("--param", "NAME=VALUE", text, "such as --param deployment=chat-8b")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value
+
+
+def _running() -> Any:
+    try:
+        return importlib.import_module("tabletune_flows.running")
+    except ModuleNotFoundError as error:
+        if error.name and error.name.split(".")[0] in ("prefect", "tabletune_flows"):
+            raise FlowsMissing(str(error)) from error
+        raise
