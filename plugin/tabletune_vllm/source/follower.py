@@ -52,7 +52,7 @@ class Follower:
         self._newest = ""
         self._version = ""
         self._complete, self._retries = True, 0
-        self._cache_read = False
+        self._cache_read = self._remembered = False
         self._last: Answer = Unchanged("not asked yet")
         self._told = ""
 
@@ -150,6 +150,7 @@ class Follower:
     def _settle(self, data: bytes, tag: str) -> Answer:
         """Deal with a pointer that was not seen before; what may pass is tried again later."""
         self._tag = ""
+        self._remember()
         try:
             pointer, state = self._loader.pointer(self._source, data)
             old = self._replayed(pointer, state)
@@ -167,6 +168,20 @@ class Follower:
         self._take(loaded, state, data)
         self._stand(Unchanged(), tag)
         return Unchanged() if same else loaded.new
+
+    def _remember(self) -> None:
+        """How far the channel had come when this kind of engine last followed it."""
+        if self._cache is None or self._remembered:
+            return
+        self._remembered = True
+        try:
+            key = pointer_key(self._loader.channel)
+            blob = self._cache.source.read(key, MAX_POINTER_BYTES)
+            if blob is not None:
+                pointer, state = self._loader.pointer(self._cache.source, blob.data)
+                self._sequence, self._newest = pointer.sequence, state
+        except (StoreError, RecordError) as error:
+            self._cache.problem = f"it holds nothing that can be used: {error}"
 
     def _replayed(self, pointer: Pointer, state: str) -> str:
         """Why the pointer is an old one, put back without a move of its own; empty if not."""
