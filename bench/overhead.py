@@ -12,8 +12,9 @@ one turn of the background thread, in processor seconds: what it may take from t
 while it holds the interpreter.
 
 With an engine: two real ones side by side, one as it comes and one with the plugin following a
-store (its table is the boot table, so that both do the same work), loaded in turn in pairs of
-windows A B, B A, …; the ratio of their throughputs with a 95 % interval over the pairs.
+store, learning and deciding in mode shadow (which swaps nothing, so that both do the same work),
+loaded in turn in pairs of windows A B, B A, …; the ratio of their throughputs with a 95 % interval
+over the pairs.
 
 What is there in the file of the other part is kept.
 """

@@ -195,7 +195,8 @@ class Observer:
         scheduled, cached = step.scheduled, step.cached
         continued = cached == self._last_names
         decoding = continued and not self._last_prefills and not step.resumed
-        if decoding and not step.new:
+        decode_only = step.scheduled_tokens == len(scheduled) + draft_tokens
+        if decoding and decode_only and not step.new:
             # The very requests that all decoded in the last step.
             length = self._last_length if longest <= self._last_length else UNKNOWN_LENGTH
             return _Split(0, 0, 0, length)
