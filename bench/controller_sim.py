@@ -43,12 +43,16 @@ def run_all(plan: list[Case], processes: int) -> list[dict[str, Any]]:
     """Every case, in the order of the plan whatever finishes first; progress on stderr."""
     begun_s = time.monotonic()
     rows: list[dict[str, Any]] = []
+    lasts_s = {case.group: scenario(case).end_s for case in plan}
+    whole_s = sum(lasts_s[case.group] for case in plan)
+    done_s = 0.0
     with get_context("spawn").Pool(processes) as pool:
         for row in pool.imap(run, plan, chunksize=1):
             rows.append(row)
+            done_s += row["simulated_s"]
             if len(rows) % 10 == 0 or len(rows) == len(plan):
                 took_s = time.monotonic() - begun_s
-                left_s = took_s / len(rows) * (len(plan) - len(rows))
+                left_s = took_s * (whole_s / done_s - 1)
                 note = f"\r{len(rows)}/{len(plan)} runs, {took_s:.0f} s, about {left_s:.0f} s left "
                 print(note, end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
