@@ -68,18 +68,17 @@ class Step:
 class Observer:
     """Turns steps into ring records and running totals.
 
-    `draft_counts` is filled by the seam while it counts each request itself: entry
-    d·(K_max+1)+a counts the requests whose d drafts were verified and whose first a were
-    accepted. A request whose drafts a grammar invalidated is not counted.
+    `draft_counts` is filled by the seam while it counts each request itself: [d][a] counts the
+    requests whose d drafts were verified and whose first a were accepted. A request whose drafts
+    a grammar invalidated is not counted.
     """
 
     def __init__(self, ring: StepRing) -> None:
         self.ring = ring
         self.max_draft_length = ring.max_draft_length
         self.width = ring.max_draft_length + 1
-        self.draft_counts = [0] * (self.width * self.width)
+        self.draft_counts = [[0] * self.width for _ in range(self.width)]
         self.disturbed = False
-        self._zeros = [0] * self.width
         self._idle = True
         self._last_time_s = 0.0
         self._last_scheduled: Mapping[str, int] = {}
@@ -234,12 +233,11 @@ class Observer:
         drafted, accepted = [0] * self.max_draft_length, [0] * self.max_draft_length
         verified = 0
         for length in range(1, self.width):
-            start = length * self.width
-            row = self.draft_counts[start : start + self.width]
+            row = self.draft_counts[length]
             requests = sum(row)
             if not requests:
                 continue
-            self.draft_counts[start : start + self.width] = self._zeros
+            self.draft_counts[length] = [0] * self.width
             verified += requests
             through = 0
             for position in range(length - 1, -1, -1):

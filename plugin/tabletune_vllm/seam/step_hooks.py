@@ -109,7 +109,7 @@ def _step_hooks(scheduler: Any, runtime: Runtime, clock: Callable[[], float]) ->
 def _count_hook(runtime: Runtime, count_request: Any, silent: bool) -> Callable[..., Any]:
     """The hook that counts each request. silent: vLLM's statistics are off; its own answer is
     then None, and asking for it would cost more than counting does."""
-    draft_counts, width = runtime.observer.draft_counts, runtime.observer.width
+    draft_counts = runtime.observer.draft_counts
 
     def count_silently(
         spec_decoding_stats: Any,
@@ -120,7 +120,7 @@ def _count_hook(runtime: Runtime, count_request: Any, silent: bool) -> Callable[
     ) -> None:
         try:
             if not num_invalid_spec_tokens or request_id not in num_invalid_spec_tokens:
-                draft_counts[num_draft_tokens * width + num_accepted_tokens] += 1
+                draft_counts[num_draft_tokens][num_accepted_tokens] += 1
         except Exception as error:
             runtime.turn_off(f"counting a draft failed: {error!r}")
 
