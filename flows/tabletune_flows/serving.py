@@ -20,6 +20,7 @@ from prefect.types.entrypoint import EntrypointType
 
 from tabletune.maintain.deployments import Deployment
 from tabletune_flows.compare import compare
+from tabletune_flows.harvest import harvest
 from tabletune_flows.outcomes import Outcome
 from tabletune_flows.retune import retune
 from tabletune_flows.revalidate import revalidate
@@ -35,7 +36,7 @@ LATE_S = 3600.0
 
 #: The flows that need the device of one deployment, and those that need none.
 ON_DEVICE: tuple[Any, ...] = (retune, revalidate)
-ANYWHERE: tuple[Any, ...] = (rollback, compare)
+ANYWHERE: tuple[Any, ...] = (rollback, compare, harvest)
 EVERY: tuple[Any, ...] = (watch, *ON_DEVICE, *ANYWHERE)
 
 

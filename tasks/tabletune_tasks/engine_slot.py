@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from prefect.client.orchestration import get_client
 from prefect.concurrency.sync import concurrency
 
-from tabletune.maintain.gpu_lock import gpu_lock, lock_folder
+from tabletune.maintain.gpu_lock import gpu_lock
 from tabletune.maintain.reaper import marked_run, reap
-from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.identify import Target
 from tabletune_tasks.run_progress import run_logger
 
@@ -40,16 +39,16 @@ def engine_slot(target: Target, what: str, queue_s: float = QUEUE_S) -> Iterator
         TimeoutError: not free on this server within `queue_s`.
         GpuBusy: held on this host by a run without a slot on this server.
     """
-    names, clock = slot_names(target), SystemClock()
+    names = slot_names(target)
     with get_client(sync_client=True) as client:
         for name in names:
             client.upsert_global_concurrency_limit_by_name(name, 1)
     slots = concurrency(
         list(names), occupy=1, timeout_seconds=queue_s, lease_duration=LEASE_S, strict=True
     )
-    with slots, gpu_lock(target.gpu_uuids, what, clock, wait_s=queue_s):
-        found = reap(lock_folder(), clock)
+    with slots, gpu_lock(target.gpu_uuids, what, wait_s=queue_s):
+        found = reap()
         for run in found.runs:
             run_logger().warning("stopped %d processes of %s", len(found.stopped), run)
-        with marked_run(lock_folder(), what, clock):
+        with marked_run(what):
             yield
