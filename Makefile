@@ -23,10 +23,14 @@ export VLLM_NO_USAGE_STATS := 1
 # that it imports: an engine then boots half a minute later, a command one and a half seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast tests-without-engine tests-with-engine check setup engine lock clean
+.PHONY: demo stack test test-fast tests-without-engine tests-with-engine check setup engine lock clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
+
+# Prefect, MLflow and S3 on loopback until Ctrl-C; what they hold is kept.
+stack: setup
+	$(BIN)/python infra/local_stack.py --state $(STATE)/stack
 
 # Says what it does, and at the end how long each part took.
 test:
