@@ -145,7 +145,8 @@ class FakeEngine:
             cells.append(CellTimes(b, k, n, float(mean_s), 0.02))
             offered[:k] += n * b
             level = rng.random(n * b)
-            accepted[:k] += [int((level < s).sum()) for s in self.survival[:k]]
+            for i in range(k):
+                accepted[i] += int((level < self.survival[i]).sum())
         tokens = (sum(steps.values()) * b + accepted.sum()) * self.tokens
         total = BatchTotals(
             b, sum(steps.values()), seconds, int(tokens), sum(steps.values()), seconds, int(tokens)
