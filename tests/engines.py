@@ -8,6 +8,8 @@ the others, and before tests that boot engines of their own.
 
 import json
 import pathlib
+import shutil
+import struct
 from dataclasses import dataclass
 
 from tabletune.measure.api import EngineApi
@@ -61,3 +63,39 @@ def engine_launch(
         environment={"VLLM_CPU_KVCACHE_SPACE": "1"},
         plugin=plugin,
     )
+
+
+def shorter_model(model: pathlib.Path, folder: pathlib.Path, layers: int) -> pathlib.Path:
+    """A copy of a model with its first layers only, for tests that need no sense in the text.
+
+    Each of its steps takes a fraction of the time. The weights are copied as bytes: a
+    safetensors file is the header's length, the header as JSON, and the tensors' bytes.
+    """
+    shutil.copytree(model, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "num_hidden_layers": layers}))
+    with (
+        (model / "model.safetensors").open("rb") as full,
+        (folder / "model.safetensors").open("wb") as short,
+    ):
+        (length,) = struct.unpack("<Q", full.read(8))
+        tensors = json.loads(full.read(length))
+        start = full.tell()
+        kept: dict[str, dict[str, object]] = {"__metadata__": tensors.pop("__metadata__", {})}
+        places: list[tuple[int, int]] = []
+        end = 0
+        for name, tensor in sorted(tensors.items(), key=lambda item: item[1]["data_offsets"]):
+            _, _, rest = name.partition("model.layers.")
+            if rest and int(rest.split(".")[0]) >= layers:
+                continue
+            first, last = tensor["data_offsets"]
+            kept[name] = {**tensor, "data_offsets": [end, end + last - first]}
+            places.append((first, last - first))
+            end += last - first
+        header = json.dumps(kept).encode()
+        header += b" " * (-len(header) % 8)
+        short.write(struct.pack("<Q", len(header)) + header)
+        for first, size in places:
+            full.seek(start + first)
+            short.write(full.read(size))
+    return folder

@@ -65,10 +65,10 @@ def test_acceptance(served: SharedEngine):
 
 def test_validation(served: SharedEngine):
     table = from_vllm(BOOT_TABLE, MAX_NUM_SEQS, LONGEST).table
-    setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=3, more_rounds=2, metrics_rounds=2)
+    setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=2, more_rounds=1, metrics_rounds=2)
     bench = Bench(
         tuple(renderer(served, 48)(load_prompts().sample(16).prompts)),
-        WindowOptions(min_tok=96),
+        WindowOptions(requests_per_slot=0.5, min_tok=64),
         SystemClock(),
         np.random.default_rng(0),
         Silent(),
