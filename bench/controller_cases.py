@@ -1,7 +1,6 @@
 """The runs of controller_sim: which scenario under which policy, and what one of them gives."""
 
 import dataclasses
-import json
 import pathlib
 import time
 from collections.abc import Callable
@@ -168,9 +167,3 @@ def _decisions(
 def from_rows(rows: list[dict[str, Any]]) -> dict[tuple[str, str, int, str], dict[str, Any]]:
     """By (group, load, seed, policy)."""
     return {(r["group"], r["load"], r["seed"], r["policy"]): r for r in rows}
-
-
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    """Whether two runs of a case gave the same, but for the time they took."""
-    keep = {k: v for k, v in one.items() if k != "cpu_s"}
-    return json.dumps(keep) == json.dumps({k: v for k, v in other.items() if k != "cpu_s"})

@@ -1,13 +1,14 @@
 """The controller in simulation: against tuned, stale and fixed tables, and the rivals.
 
     python -m bench.controller_sim [--out bench/results/sim_controller.json] [--processes 2]
-        [--mistuned 50] [--others 1.0]
+        [--mistuned 50] [--others 1.0] [--rows FILE]
     python -m bench.controller_sim --show "mistuned/closed 32/1/controller"
 
 The engine is simulated; its step times were recorded on one H200 (tests/golden), its traffic is
 synthetic (simulate/scenarios/kinds.py). Every policy of a scenario meets the same requests, and
-the scenarios are seeded: the result is the same whatever the number of processes. `--show` runs
-one case and prints its windows and decisions.
+the scenarios are seeded: the result is the same whatever the number of processes. `--rows` keeps
+every run as a line of a file, and an interrupted call goes on where that ends. `--show` runs one
+case and prints its windows and decisions.
 """
 
 import argparse
@@ -39,24 +40,39 @@ READING = (
 )
 
 
-def run_all(plan: list[Case], processes: int) -> list[dict[str, Any]]:
+def run_all(plan: list[Case], processes: int, kept: pathlib.Path | None) -> list[dict[str, Any]]:
     """Every case, in the order of the plan whatever finishes first; progress on stderr."""
-    begun_s = time.monotonic()
-    rows: list[dict[str, Any]] = []
-    lasts_s = {case.group: scenario(case).end_s for case in plan}
-    whole_s = sum(lasts_s[case.group] for case in plan)
-    done_s = 0.0
+    done = {} if kept is None else from_rows(read_rows(kept))
+    todo = [case for case in plan if key(case) not in done]
+    lasts_s = {case.group: scenario(case).end_s for case in todo}
+    whole_s = sum(lasts_s[case.group] for case in todo)
+    begun_s, done_s, count = time.monotonic(), 0.0, 0
     with get_context("spawn").Pool(processes) as pool:
-        for row in pool.imap(run, plan, chunksize=1):
-            rows.append(row)
+        for count, row in enumerate(pool.imap_unordered(run, todo, chunksize=1), start=1):
+            done[row["group"], row["load"], row["seed"], row["policy"]] = row
             done_s += row["simulated_s"]
-            if len(rows) % 10 == 0 or len(rows) == len(plan):
+            if kept is not None:
+                with kept.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+            if count % 10 == 0 or count == len(todo):
                 took_s = time.monotonic() - begun_s
                 left_s = took_s * (whole_s / done_s - 1)
-                note = f"\r{len(rows)}/{len(plan)} runs, {took_s:.0f} s, about {left_s:.0f} s left "
+                note = f"\r{count}/{len(todo)} runs, {took_s:.0f} s, about {left_s:.0f} s left "
                 print(note, end="", file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return rows
+    # What ran elsewhere before has been through JSON: so must the rest, to be the same.
+    return json.loads(json.dumps([done[key(case)] for case in plan]))
+
+
+def key(case: Case) -> tuple[str, str, int, str]:
+    return case.group, case.load, case.seed, case.policy
+
+
+def read_rows(kept: pathlib.Path) -> list[dict[str, Any]]:
+    """The runs kept so far; a line cut off by an interruption does not count."""
+    if not kept.exists():
+        return []
+    return [json.loads(line) for line in kept.read_text().splitlines() if line.endswith("}")]
 
 
 def show(case: Case) -> None:
@@ -91,6 +107,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mistuned", type=int, default=50, help="random mistuned tables")
     parser.add_argument("--others", type=float, default=1.0, help="share of the other seeds")
+    parser.add_argument("--rows", type=pathlib.Path, help="keep every run here, and resume")
     parser.add_argument("--show", help="GROUP/LOAD/SEED/POLICY: run one case")
     options = parser.parse_args()
     if options.show:
@@ -99,7 +116,7 @@ def main() -> None:
         return
     begun_s = time.monotonic()
     plan = cases(options.mistuned, options.others)
-    rows = run_all(plan, options.processes)
+    rows = run_all(plan, options.processes, options.rows)
     found = figures(rows, from_rows(rows))
     found = {
         "what": "the controller in a simulated engine: mistuned tables, switches of traffic, wrong "
