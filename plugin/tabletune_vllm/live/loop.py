@@ -99,7 +99,7 @@ class Loop:
     def refuse(self, reason: str, at: Times) -> None:
         """Keep a refusal for the status; log it unless it is the last one again."""
         if self.journal.refused(at.unix_s, reason):
-            logger.warning("TableTune: not used: %s", reason)
+            logger.warning("TableTune: %s", reason)
             self._note(at, "refused", reason)
 
     def turn(self, at: Times) -> Decision | None:
