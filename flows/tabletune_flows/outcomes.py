@@ -15,7 +15,7 @@ Outcome = Literal[
     "Confirmed",
     "Outdated",
     "Unclear",
-    "Upgrade found",
+    "Upgrade compared",
     "Looked",
     "Problems",
     "Harvested",

@@ -59,7 +59,7 @@ def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     if flow is None:
         raise RequestError("NAME", f"one of {', '.join(sorted(flows))}", name, "choose one")
     known = flow.parameters.properties
-    wrong = sorted(set(parameters) - set(known))
+    wrong = sorted(name for name in parameters if name not in known)
     if wrong:
         raise RequestError("--param", f"{', '.join(known)}", wrong[0], "correct its name")
     return dict(flow(**parameters))

@@ -25,6 +25,7 @@ from tabletune_flows.outcomes import Outcome
 from tabletune_flows.retune import retune
 from tabletune_flows.revalidate import revalidate
 from tabletune_flows.rollback import rollback
+from tabletune_flows.upgrade import upgrade
 from tabletune_flows.watch import watch
 from tabletune_tasks.names import DRIFT_DETECTED, ENGINE_CHANGED
 
@@ -35,7 +36,7 @@ SILENT_S = 120.0
 LATE_S = 3600.0
 
 #: The flows that need the device of one deployment, and those that need none.
-ON_DEVICE: tuple[Any, ...] = (retune, revalidate)
+ON_DEVICE: tuple[Any, ...] = (retune, upgrade, revalidate)
 ANYWHERE: tuple[Any, ...] = (rollback, compare, harvest)
 EVERY: tuple[Any, ...] = (watch, *ON_DEVICE, *ANYWHERE)
 

@@ -1,0 +1,52 @@
+"""upgrade: tune on a candidate engine version beside today's, and compare."""
+
+import pathlib
+from typing import Any
+
+from prefect import flow
+
+from tabletune.maintain.deployments import Deployment
+from tabletune.pipeline.staged_run import StagedRun
+from tabletune_flows.measuring import identified, measured, told
+from tabletune_flows.outcomes import ended
+from tabletune_flows.settings import deployments_path, engine_root
+from tabletune_tasks import engines, prepare, publish, track
+
+
+@flow(name="upgrade", flow_run_name="upgrade-{deployment}", persist_result=False)
+def upgrade(deployment: str, candidate: str, config: pathlib.Path | None = None) -> Any:
+    """Measure a deployment on a newer engine version and on today's, and compare the tables.
+
+    Promotes nothing: serving engines would have to be of the new version first. Once they are,
+    retune finds everything measured.
+
+    Args:
+        deployment: its name in the deployments file.
+        candidate: a requirement such as vllm==0.33.0, or an environment's name or path.
+        config: the deployments file; by default the one that TABLETUNE_DEPLOYMENTS names.
+    """
+    wanted = prepare.read_deployment(config or deployments_path(), deployment)
+    found = engines.candidate_engine(wanted, candidate, engine_root())
+    today, today_passed = _tuned(wanted, None, "today's engine")
+    new, new_passed = _tuned(wanted, found.environment, found.words)
+    before, after = today.build_made.version, new.build_made.version
+    page = track.comparison_page(wanted.name, (before.content_hash, after.content_hash))
+    differences = publish.publish_comparison(wanted.name, before, after, page)
+    passed = {"today": today_passed, "candidate": new_passed}
+    message = f"{deployment}: {found.words}; passed: {passed}"
+    return ended(
+        "Upgrade compared",
+        message,
+        old=before.content_hash,
+        new=after.content_hash,
+        differences=differences,
+        page=page,
+        passed=passed,
+    )
+
+
+def _tuned(deployment: Deployment, engine: str | None, what: str) -> tuple[StagedRun, bool]:
+    run = identified(deployment, engine)
+    passed = measured(deployment, run)
+    told(deployment, run, f"{what}: validation {'passed' if passed else 'failed'}, not promoted")
+    return run, passed
