@@ -14,7 +14,9 @@ from tabletune_tasks import engines, prepare, publish, track
 
 
 @flow(name="upgrade", flow_run_name="upgrade-{deployment}", persist_result=False)
-def upgrade(deployment: str, candidate: str, config: pathlib.Path | None = None) -> Any:
+def upgrade(
+    deployment: str, candidate: str | None = None, config: pathlib.Path | None = None
+) -> Any:
     """Measure a deployment on a newer engine version and on today's, and compare the tables.
 
     Promotes nothing: serving engines would have to be of the new version first. Once they are,
@@ -22,11 +24,14 @@ def upgrade(deployment: str, candidate: str, config: pathlib.Path | None = None)
 
     Args:
         deployment: its name in the deployments file.
-        candidate: a requirement such as vllm==0.33.0, or an environment's name or path.
+        candidate: a requirement such as vllm==0.33.0, or an environment's name or path; by
+            default what the deployment asks for, for `latest` the package index's newest.
         config: the deployments file; by default the one that TABLETUNE_DEPLOYMENTS names.
     """
     wanted = prepare.read_deployment(config or deployments_path(), deployment)
     found = engines.candidate_engine(wanted, candidate, engine_root())
+    if not found.environment:
+        return ended("Unchanged", f"{deployment}: no upgrade: {found.words}")
     today, today_passed = _tuned(wanted, None, "today's engine")
     new, new_passed = _tuned(wanted, found.environment, found.words)
     before, after = today.build_made.version, new.build_made.version

@@ -9,7 +9,7 @@ from prefect import flow
 from tabletune.maintain.watch import WatchResult
 from tabletune_flows.outcomes import Outcome, ended
 from tabletune_flows.settings import deployments_path, engine_root, watch_state_path
-from tabletune_tasks import look, prepare, publish, start_runs
+from tabletune_tasks import engines, look, prepare, publish, start_runs
 
 
 @flow(name="watch", persist_result=False)
@@ -25,7 +25,8 @@ def watch(
         config: the deployments file; by default the one that TABLETUNE_DEPLOYMENTS names.
         cron: look only at deployments with this schedule; all by default.
         timezone: and with this time zone.
-        start: start retune where something changed; otherwise only say so.
+        start: start retune where something changed, and upgrade where a deployment on `latest`
+            has a newer engine; otherwise only say so.
     """
     path = config or deployments_path()
     chosen = tuple(
@@ -39,11 +40,16 @@ def watch(
     by_name = {one.name: one for one in chosen}
     for result in needed if start else ():
         start_runs.start_retune(by_name[result.deployment], result, str(path.absolute()), day)
+    newer = engines.upgrades(chosen)
+    for one, candidate in newer if start else ():
+        start_runs.start_upgrade(one, candidate, str(path.absolute()))
     publish.publish_watch(results)
     troubled = [result.deployment for result in results if result.problem]
-    message = f"{len(results)} looked at, {len(needed)} to retune, {len(troubled)} with a problem"
+    counts = f"{len(needed)} to retune, {len(newer)} to upgrade, {len(troubled)} with a problem"
+    message = f"{len(results)} looked at, {counts}"
     name: Outcome = "Problems" if troubled else "Looked"
-    return ended(name, message, retune=_names(needed), problems=troubled)
+    upgrade = [one.name for one, _ in newer]
+    return ended(name, message, retune=_names(needed), upgrade=upgrade, problems=troubled)
 
 
 def _names(results: list[WatchResult]) -> list[str]:

@@ -1,4 +1,4 @@
-"""The task that starts other flows' runs."""
+"""The tasks that start other flows' runs."""
 
 import hashlib
 from typing import Any
@@ -7,6 +7,7 @@ from prefect.deployments import run_deployment
 from prefect.exceptions import ObjectNotFound
 
 from tabletune.maintain.deployments import Deployment
+from tabletune.maintain.upgrade import UpgradeCandidate
 from tabletune.maintain.watch import WatchResult
 from tabletune_tasks.calls import library_task
 from tabletune_tasks.names import served_name
@@ -30,6 +31,30 @@ def start_retune(deployment: Deployment, result: WatchResult, config: str, day: 
             idempotency_key=hashlib.sha256(facts.encode()).hexdigest(),
             as_subflow=False,
             tags=[deployment.name, *(change.kind for change in result.changes)],
+        )
+    except ObjectNotFound:
+        run_logger().error("%s is not served: run `tabletune flows serve` or `deploy`", name)
+        return ""
+    return str(run.id)
+
+
+@library_task("start upgrade", timeout_s=120, retries=2)
+def start_upgrade(deployment: Deployment, candidate: UpgradeCandidate, config: str) -> str:
+    """Start a run of upgrade for a newer engine; the run's id, empty if it cannot.
+
+    The same candidate is tried once for a table, however often it is found.
+    """
+    name = served_name("upgrade", deployment.gpu)
+    facts = f"{deployment.name} {candidate.today} {candidate.requirement}"
+    wanted = {"deployment": deployment.name, "config": config}
+    try:
+        run: Any = run_deployment(
+            name,
+            parameters=wanted | {"candidate": candidate.requirement},
+            timeout=0,
+            idempotency_key=hashlib.sha256(facts.encode()).hexdigest(),
+            as_subflow=False,
+            tags=[deployment.name, "upgrade"],
         )
     except ObjectNotFound:
         run_logger().error("%s is not served: run `tabletune flows serve` or `deploy`", name)
