@@ -1,10 +1,10 @@
 """What is recorded of an engine step, from plain values that the seam hands over."""
 
-from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tabletune_vllm.ring import StepRing
+from tabletune_vllm.step import Counts, Step, draft_sizes, is_thinned
 
 UNKNOWN_LENGTH = -1
 GRAPH_UNKNOWN, GRAPH_NONE, GRAPH_PIECEWISE, GRAPH_FULL = -1, 0, 1, 2
@@ -19,9 +19,6 @@ _SUMS = (
     "invalid_requests",
 )
 
-# Requests verified, and requests drafted and accepted through position 1 … K_max.
-Counts = tuple[int, Sequence[int], Sequence[int]]
-
 
 class _Split(NamedTuple):
     """Prefill requests, their tokens in and out, and the K in force for the decodes."""
@@ -30,39 +27,6 @@ class _Split(NamedTuple):
     prefill_tokens: int
     prefill_outputs: int
     draft_length: int
-
-
-@dataclass(slots=True)
-class Step:
-    """One engine step as the scheduler saw it.
-
-    scheduled: tokens per request; drafts: draft tokens to verify per request (requests
-    without a draft are absent); draft_length: K chosen in this step, drafted at its end and
-    verified in the next; counts: the step's sums, or None where draft_counts holds them; new
-    and resumed: requests that start or recompute; cached and
-    cached_outputs: the others, and the output tokens each had (or surely has in flight);
-    outputs and index: the new tokens, and where in there those of a request are.
-    """
-
-    time_s: float
-    scheduled: Mapping[str, int]
-    scheduled_tokens: int
-    drafts: Mapping[str, Sequence[int]]
-    draft_length: int
-    new: Sequence[str]
-    resumed: Set[str]
-    cached: Sequence[str]
-    cached_outputs: Sequence[int]
-    outputs: Sequence[Sequence[int]]
-    index: Mapping[str, int]
-    invalid_requests: int
-    preempted_requests: int
-    running_requests: int
-    waiting_requests: int
-    kv_cache_usage: float
-    graph_mode: int
-    padded_tokens: int
-    counts: Counts | None = None
 
 
 class Observer:
@@ -109,7 +73,7 @@ class Observer:
 
         drafted_requests = len(step.drafts)
         verified, drafted, accepted = step.counts or self._take_counts()
-        shortest, longest, draft_tokens = _draft_sizes(step.drafts, verified, drafted)
+        shortest, longest, draft_tokens = draft_sizes(step.drafts, verified, drafted)
         prefills, prefill_tokens, prefill_outputs, length_verified = self._split(
             step, longest, draft_tokens
         )
@@ -221,7 +185,7 @@ class Observer:
         if known and not continued:
             last = self._last_scheduled
             known = (
-                _is_thinned(cached, self._last_names)
+                is_thinned(cached, self._last_names)
                 or all(map(last.__contains__, cached))
                 or all(request in last for request in cached if request not in starting)
             )
@@ -245,36 +209,3 @@ class Observer:
                 drafted[position] += requests
                 accepted[position] += through
         return verified, drafted, accepted
-
-
-def _draft_sizes(
-    drafts: Mapping[str, Sequence[int]], verified: int, drafted: Sequence[int]
-) -> tuple[int, int, int]:
-    """The shortest and the longest draft, and the tokens of all."""
-    if not drafts:
-        return 0, 0, 0
-    if verified == len(drafts):
-        # The counts hold every draft, and drafted never grows with the position.
-        return drafted.count(verified), len(drafted) - drafted.count(0), sum(drafted)
-    lengths = list(map(len, drafts.values()))
-    return min(lengths), max(lengths), sum(lengths)
-
-
-def _is_thinned(names: Sequence[str], last: Sequence[str]) -> bool:
-    """Whether names is last with one or two left out, as when requests have ended.
-
-    Finds each gap by halving, comparing slices: less work than looking every name up.
-    """
-    gaps = len(last) - len(names)
-    if not 0 < gaps <= 2:
-        return False
-    start = 0
-    for gone in range(gaps):
-        end = len(names)
-        while start < end:
-            middle = (start + end) // 2
-            if names[start : middle + 1] == last[start + gone : middle + gone + 1]:
-                start = middle + 1
-            else:
-                end = middle
-    return names[start:] == last[start + gaps :]

@@ -15,9 +15,9 @@ from tabletune.core.counts import SurvivalCounts
 from tabletune.core.step_time import StepTimeEstimate
 from tabletune.core.surface import StepTimeSurface
 from tabletune_vllm.facts import EngineFacts
+from tabletune_vllm.live.decision_log import DecisionLog
 from tabletune_vllm.live.follow import Following
 from tabletune_vllm.live.loop import Loop
-from tabletune_vllm.live.trace import DecisionLog
 from tabletune_vllm.live.words import Target
 from tabletune_vllm.runtime import Runtime
 from tabletune_vllm.seam.step_hooks import hook

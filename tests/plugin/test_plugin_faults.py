@@ -25,7 +25,7 @@ from tabletune_vllm.settings import Settings
 FOLDER = Path(tabletune_vllm.__file__).parent
 STEP_FILES = [
     *(FOLDER / "seam" / name for name in ("hooks.py", "step_hooks.py", "steps.py", "core.py")),
-    *(FOLDER / name for name in ("observe.py", "lookup.py", "routes.py", "ring.py")),
+    *(FOLDER / name for name in ("observe.py", "step.py", "lookup.py", "routes.py", "ring.py")),
 ]
 CALL_FILES = [FOLDER / "seam" / "utilities.py", FOLDER / "seam" / "graphs.py"]
 VLLMS_OWN = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from live_world import BOOT, K_MAX, SIZE, World, facts, target
 
-from tabletune_vllm.live.trace import DecisionLog
+from tabletune_vllm.live.decision_log import DecisionLog
 from tabletune_vllm.live.words import Times
 
 ONE, TWO = [0, 1, 1, 1, 1], [0, 2, 2, 2, 0]

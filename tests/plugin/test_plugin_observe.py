@@ -5,8 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tabletune_vllm.observe import Observer, Step
+from tabletune_vllm.observe import Observer
 from tabletune_vllm.ring import StepRing, decode_steps
+from tabletune_vllm.step import Step
 
 
 def _step(**changes: Any) -> Step:

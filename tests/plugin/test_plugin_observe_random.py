@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
-from tabletune_vllm.observe import Observer, Step
+from tabletune_vllm.observe import Observer
 from tabletune_vllm.ring import StepRing, decode_steps
+from tabletune_vllm.step import Step
 
 K_MAX = 3
 COLUMNS = (

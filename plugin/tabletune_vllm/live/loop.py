@@ -13,8 +13,8 @@ from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.controller.summarise import summarise
 from tabletune_vllm.live.applier import Applier, UnusableError, difference
 from tabletune_vllm.live.columns import StepReader
+from tabletune_vllm.live.decision_log import DecisionLog
 from tabletune_vllm.live.journal import Journal
-from tabletune_vllm.live.trace import DecisionLog
 from tabletune_vllm.live.words import Target, Times
 from tabletune_vllm.logs import logger
 from tabletune_vllm.runtime import Runtime

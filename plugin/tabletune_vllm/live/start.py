@@ -45,11 +45,11 @@ def _make(
 ) -> "Following":
     # Numpy, pydantic and the source's client: imported here, on the thread that may wait.
     from tabletune.core.controller.settings import ControllerSettings
+    from tabletune_vllm.live.decision_log import DecisionLog
     from tabletune_vllm.live.follow import Following
     from tabletune_vllm.live.loop import Loop
     from tabletune_vllm.live.target import TargetMaker
     from tabletune_vllm.live.tell import Teller
-    from tabletune_vllm.live.trace import DecisionLog
     from tabletune_vllm.live.words import Times
     from tabletune_vllm.source import open_follower
 

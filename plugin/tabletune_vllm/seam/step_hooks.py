@@ -10,9 +10,9 @@ from typing import Any
 from tabletune_vllm import __version__
 from tabletune_vllm.facts import EngineFacts
 from tabletune_vllm.logs import logger
-from tabletune_vllm.observe import Counts
 from tabletune_vllm.runtime import Runtime
 from tabletune_vllm.seam.steps import step_of
+from tabletune_vllm.step import Counts
 
 Hooks = dict[str, Callable[..., Any]]
 

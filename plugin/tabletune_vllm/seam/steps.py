@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from tabletune_vllm.observe import GRAPH_UNKNOWN, Counts, Step
+from tabletune_vllm.observe import GRAPH_UNKNOWN
 from tabletune_vllm.seam.graphs import GRAPH_MODES
+from tabletune_vllm.step import Counts, Step
 
 
 def step_of(
