@@ -42,11 +42,13 @@ def killed_at(world: FlowWorld, stage: str) -> None:
 def free_slots() -> None:
     """What an operator does who does not want to wait until the lease of a minute is over."""
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import GlobalConcurrencyLimitUpdate
 
     with get_client(sync_client=True) as client:
         for limit in client.read_global_concurrency_limits():
             if limit.active_slots:
-                client.release_concurrency_slots([limit.name], limit.active_slots, 0.0)
+                none = GlobalConcurrencyLimitUpdate(active_slots=0)
+                client.update_global_concurrency_limit(limit.name, none)
 
 
 def test_mlflow_down_holds_up_no_promotion(world: FlowWorld) -> None:
