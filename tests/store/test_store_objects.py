@@ -93,3 +93,14 @@ def test_an_intact_object_of_a_newer_format_asks_for_an_upgrade(world: World) ->
 def test_a_name_that_is_no_hash_is_never_a_path(world: World, name: str) -> None:
     with pytest.raises(BadName, match="content hash"):
         world.store.get(Verdict, name)
+
+
+def test_what_is_removed_is_gone_and_no_error_twice(world: World) -> None:
+    names = [world.store.put(make_version(number)) for number in range(2)]
+    before = world.place.snapshot()
+    for _ in range(2):
+        world.store.remove(TableVersion, names[0])
+    gone = before.keys() - world.place.snapshot().keys()
+    assert gone == {f"objects/table_version/{names[0]}.json"}
+    with pytest.raises(BadName):
+        world.store.remove(TableVersion, "../../store")

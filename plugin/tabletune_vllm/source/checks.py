@@ -25,6 +25,8 @@ _SETTINGS: Final[dict[str, tuple[tuple[str, ...], str | None]]] = {
     "kv_cache_dtype": (("--kv-cache-dtype",), None),
 }
 
+_SAME: Final = {"half": "float16", "float": "float32", "fp8": "fp8_e4m3"}
+
 #: (wanted content, model, revision) -> the model's content in the same notation.
 ContentOf = Callable[[str, str, str | None], str]
 
@@ -84,8 +86,9 @@ class FingerprintCheck:
         for name, (flags, default) in _SETTINGS.items():
             stated = [measured.settings.get(f"engine {flag}") for flag in flags]
             wanted = next((value for value in stated if value is not None), default)
-            if wanted is not None and (name in engine.settings or default is None):
-                yield name, wanted, engine.settings.get(name)
+            if wanted is not None and wanted != "auto":
+                here = engine.settings.get(name)
+                yield name, _plain(wanted), None if here is None else _plain(here)
 
     def _drafter(self, measured: Fingerprint) -> Iterator[tuple[str, str, str | None]]:
         engine = self._engine
@@ -164,6 +167,11 @@ def _uncaptured(version: TableVersion, graphs: Mapping[str, object] | None) -> I
                 f"without a graph here, and were measured with graph mode "
                 f"{version.plan.graph_mode}: start the engine with the version's capture plan"
             )
+
+
+def _plain(value: str) -> str:
+    """A setting's value by its one name, where vLLM knows several."""
+    return _SAME.get(value, value)
 
 
 def _method(name: str) -> str:
