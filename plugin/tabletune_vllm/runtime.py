@@ -108,6 +108,11 @@ class Runtime:
                 logger.debug("TableTune: while turning off: %r", error)
         warn_once(f"TableTune is off, the boot table is in force: {reason}")
 
+    def orphan(self, start: Callable[[], None]) -> None:
+        """In a forked child: a lock that another thread held is held there for ever."""
+        self._lock = threading.Lock()
+        self.start = start
+
     def start_again(self) -> None:
         """Start the threads that this forked process lacks."""
         start, self.start = self.start, None

@@ -203,6 +203,16 @@ def test_steps_that_were_overwritten_are_counted_and_left_out() -> None:
     assert world.loop.observation.steps == 4096
 
 
+def test_a_forked_child_starts_its_threads_at_its_first_step() -> None:
+    world = World()
+    started: list[int] = []
+    world.runtime._lock.acquire()
+    world.runtime.orphan(lambda: started.append(1))
+    world.serve(2, 0.1)
+    assert started == [1]
+    assert world.runtime.pin({"draft_length": 1})["pin"] == {"draft_length": 1}
+
+
 def test_the_status_is_plain_values() -> None:
     world = World(mode="adapt")
     world.runtime.live_status = lambda: world.following.published

@@ -34,7 +34,7 @@ def start_following(
         settings.tick_s,
     )
     runtime.live_status = status
-    background.orphaned = lambda: setattr(runtime, "start", background.start)
+    background.orphaned = lambda: runtime.orphan(background.start)
     logger.info("TableTune follows %s of %s", settings.channel, settings.source)
     background.start()
     return background
