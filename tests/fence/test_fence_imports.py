@@ -82,6 +82,18 @@ def test_only_the_seam_names_vllm() -> None:
     assert outside == []
 
 
+def test_the_plugin_uses_only_what_an_engine_may_carry() -> None:
+    allowed = {"core", "records", "identity", "store"}
+    asked = {
+        line.split()[1].split(".")[1]
+        for path in python_files("plugin")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip().startswith(("from tabletune.", "import tabletune."))
+    }
+    assert asked <= allowed
+    assert "records" in asked
+
+
 def test_only_tasks_import_mlflow_and_only_flows_and_tasks_import_prefect() -> None:
     for path in python_files("tabletune", "plugin", "flows"):
         text = path.read_text(encoding="utf-8")
