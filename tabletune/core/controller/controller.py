@@ -153,7 +153,7 @@ class Controller:
         if self._may_swap():
             candidate = propose(
                 self.promoted, self._plane, outlook, self.table, weights,
-                self._least_gain(), self._most_doubt(), self.settings,
+                self._least_gain(), self._certainty_z(), self._most_doubt(),
             )  # fmt: skip
         if candidate is not None:
             return self._swap(candidate, outlook, weights, evidence)
@@ -179,6 +179,9 @@ class Controller:
 
     def _least_gain(self) -> float:
         return self.settings.settling_gain if self.settling else self.settings.steady_gain
+
+    def _certainty_z(self) -> float:
+        return self.settings.settling_z if self.settling else self.settings.steady_z
 
     def _most_doubt(self) -> float:
         """At first probes make sure; what they do not is then decided by the best guess."""

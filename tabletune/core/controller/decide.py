@@ -9,7 +9,6 @@ import numpy as np
 from tabletune.core.controller.outlook import Outlook
 from tabletune.core.controller.plane import Plane
 from tabletune.core.controller.promoted import Promoted
-from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.errors import NoTableError
 from tabletune.core.table import BuildOptions, build_table
 from tabletune.core.words import FloatArray
@@ -53,11 +52,11 @@ def propose(
     in_force: tuple[int, ...],
     weights: FloatArray,
     least_gain: float,
+    certainty_z: float,
     most_doubt: float,
-    settings: ControllerSettings,
 ) -> Candidate | None:
-    """The best table, if it gains more than `least_gain` and its doubt, which is counted up
-    to `most_doubt`, ask; else None.
+    """The best table, if it gains more than `least_gain` and `certainty_z` times its doubt,
+    of which at most `most_doubt` counts; else None.
 
     weights: float64[B], share of the live time at each batch size. Batch sizes that are not
     live never ask for a swap, but change along with one.
@@ -77,7 +76,7 @@ def propose(
     total = float(weights @ np.where(changed, np.expm1(gain), 0.0))
     sd = np.where(unusable, 0.0, outlook.contrast_sd[rows, columns])
     doubt = float(weights @ np.where(changed, sd, 0.0))
-    needed = least_gain + min(settings.certainty_z * doubt, most_doubt)
+    needed = least_gain + min(certainty_z * doubt, most_doubt)
     return Candidate(lengths, total, doubt) if total > needed else None
 
 

@@ -25,7 +25,7 @@ class ControllerSettings:
 
     Deciding. settle_s: so long after start, promotion or change small gains count.
     settling_gain, steady_gain: least gain of a swap, over the live batch sizes.
-    certainty_z: a swap must gain this many standard deviations more. early_doubt,
+    settling_z, steady_z: a swap must gain this many standard deviations more. early_doubt,
     patience_s: shortly after start or a change at most so much is asked, falling within that
     time to the least gain: what probes have not cleared up by then is decided by best guess.
     settling_dwell_s, steady_dwell_s: least time between swaps. most_swaps_per_minute: over
@@ -39,7 +39,8 @@ class ControllerSettings:
     start, promotion or a change of traffic, and later. blind_off_s, blind_tail_s: longest
     time without a draft at all, and without one through a position, before a probe is made
     where a good drafter would pay. blind_gain: what it would have to gain then.
-    probe_clean_steps: steady steps wanted of a probe; least and most steps of one.
+    probe_clean_steps: steady steps wanted of a probe; least_probe_steps, most_probe_steps: its
+    bounds.
     most_probes: lengths in one exploration. skip_share: a length that would lose more than
     this is not probed for its step time.
 
@@ -66,8 +67,9 @@ class ControllerSettings:
     settle_s: float = 30.0
     settling_gain: float = 0.002
     steady_gain: float = 0.006
-    certainty_z: float = 1.0
-    early_doubt: float = 0.03
+    settling_z: float = 0.5
+    steady_z: float = 1.0
+    early_doubt: float = 0.02
     patience_s: float = 15.0
     settling_dwell_s: float = 2.0
     steady_dwell_s: float = 20.0

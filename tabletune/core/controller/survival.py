@@ -24,6 +24,7 @@ _LARGEST_OF_FEW = 1.3
 _CLIP = 9.0  # a squared score counts at most so many times the dispersion
 _LEAST_DRAFTS = 24.0  # in the short memory before the test speaks
 _BLIND_DRAFTS = 2.0  # what complete ignorance of a conditional acceptance is worth
+_MIXED_HALF_LIVES = 2.0  # of the short memory, after a change
 _PRIOR_KEPT = 0.25  # of the prior's weight at a change of traffic
 
 # Rows of a memory: float64[3, K].
@@ -50,6 +51,7 @@ class LiveSurvival:
         self._dispersion_ticks = _DISPERSION_TICKS
         self.unseen_s = np.zeros(size)
         self.dispersion = _FIRST_DISPERSION
+        self._mixed_s = 0.0
         self.changes = 0
         self.take_prior(prior)
 
@@ -78,8 +80,22 @@ class LiveSurvival:
         self._request_steps = self._request_steps * long + observation.request_steps
         self._short_request_steps = self._short_request_steps * short + observation.request_steps
         changed = self._test()
+        self._purge(changed, elapsed_s)
         self._estimate()
         return changed
+
+    def _purge(self, changed: bool, elapsed_s: float) -> None:
+        """What a change was noticed by is a mixture of old and new requests: once it has left
+        the short memory, the long one starts from that again."""
+        if changed:
+            self._mixed_s = _MIXED_HALF_LIVES * self._settings.short_half_life_s
+        elif self._mixed_s > 0:
+            self._mixed_s -= elapsed_s
+            if self._mixed_s <= 0:
+                self._restart()
+
+    def _restart(self) -> None:
+        self._long, self._request_steps = self._short.copy(), self._short_request_steps
 
     def _news(self, observation: LiveObservation) -> FloatArray:
         """Counts of the positions that are known here; the engine may have others."""
@@ -106,7 +122,7 @@ class LiveSurvival:
             self._measure_dispersion(float(scores.max()))
             return False
         self.changes += 1
-        self._long, self._request_steps = self._short.copy(), self._short_request_steps
+        self._restart()
         self._prior_weight *= _PRIOR_KEPT
         return True
 
