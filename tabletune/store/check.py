@@ -4,6 +4,7 @@ from typing import Final
 
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.base import Record, RecordError
+from tabletune.records.decision_record import PromotionDecision
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
 from tabletune.records.pointer import Pointer
@@ -22,6 +23,7 @@ KINDS: Final[tuple[type[Record], ...]] = (
     Fingerprint,
     Pointer,
     Profile,
+    PromotionDecision,
     Qualification,
     Table,
     TableVersion,

@@ -6,6 +6,7 @@ import itertools
 from hypothesis import strategies as st
 
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.decision_record import Evidence, PromotionDecision
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 from tabletune.records.plan import CapturePlan, Envelope
 from tabletune.records.pointer import Pointer
@@ -316,9 +317,27 @@ def pointers(draw: st.DrawFn) -> Pointer:
     )
 
 
+decisions = st.builds(
+    PromotionDecision,
+    deployment=texts,
+    channel=channels,
+    outcome=st.sampled_from(["promote", "ask", "refuse", "approve", "canary_back"]),
+    from_version=st.just("") | hashes,
+    from_pointer=st.just("") | hashes,
+    to_version=hashes,
+    reasons=st.lists(texts, min_size=1, max_size=3).map(tuple),
+    evidence=st.lists(st.builds(Evidence, kind=texts, name=hashes), max_size=3).map(tuple),
+    policy=st.dictionaries(texts, texts, max_size=3),
+    numbers=st.dictionaries(texts, st.floats(-10, 10), max_size=3),
+    answers=st.just("") | hashes,
+    decided_at=moments,
+    decided_by=texts.filter(bool),
+)
+
 any_record = st.one_of(
     acceptance_priors,
     capture_plans(),
+    decisions,
     fingerprints,
     pointers(),
     profiles(),
