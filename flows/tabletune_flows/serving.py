@@ -29,11 +29,18 @@ from tabletune_flows.upgrade import upgrade
 from tabletune_flows.watch import watch
 from tabletune_tasks.names import DRIFT_DETECTED, ENGINE_CHANGED
 
-#: A run whose process sends no sign of life for so long is gone. Three times the heartbeat that
-#: `make stack` and infra/ set: slow exits must not count as death.
-SILENT_S = 120.0
+#: A run whose process sends no sign of life for so long is gone. They come every three minutes
+#: unless set otherwise; slow exits must not count as death, and the device is free long before.
+SILENT_S = 600.0
 #: A scheduled run that no worker took for so long is cancelled; the next one does its work.
 LATE_S = 3600.0
+
+#: Marks our runs, so that other flows of the same server are left alone.
+TAG = "tabletune"
+OURS: dict[str, Any] = {
+    "prefect.resource.role": "tag",
+    "prefect.resource.id": f"prefect.tag.{TAG}",
+}
 
 #: The flows that need the device of one deployment, and those that need none.
 ON_DEVICE: tuple[Any, ...] = (retune, upgrade, revalidate)
@@ -76,6 +83,7 @@ def automations() -> list[AutomationCore]:
                 after={"prefect.flow-run.heartbeat"},
                 expect={"prefect.flow-run.heartbeat", *_ended()},
                 match={"prefect.resource.id": "prefect.flow-run.*"},
+                match_related=OURS,
                 for_each={"prefect.resource.id"},
                 posture=Posture.Proactive,
                 threshold=1,
@@ -96,6 +104,7 @@ def automations() -> list[AutomationCore]:
                 after={"prefect.flow-run.Late"},
                 expect={"prefect.flow-run.Pending", "prefect.flow-run.Running", *_ended()},
                 match={"prefect.resource.id": "prefect.flow-run.*"},
+                match_related=OURS,
                 for_each={"prefect.resource.id"},
                 posture=Posture.Proactive,
                 threshold=1,
@@ -127,7 +136,9 @@ def _on_device(flow: Any, kind: str, parameters: dict[str, str]) -> RunnerDeploy
 def _deployed(flow: Any, name: str, parameters: dict[str, str], **more: Any) -> RunnerDeployment:
     """By module, so that any process that has this installation can run it."""
     module = EntrypointType.MODULE_PATH
-    return flow.to_deployment(name, parameters=parameters, entrypoint_type=module, **more)
+    return flow.to_deployment(
+        name, parameters=parameters, entrypoint_type=module, tags=[TAG], **more
+    )
 
 
 def _when(

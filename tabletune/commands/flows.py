@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import os
 import pathlib
 from typing import Annotated, Any
 
@@ -25,6 +26,16 @@ Config = Annotated[
         help="The deployments file.",
     ),
 ]
+#: Set before Prefect is imported, unless the environment says otherwise. Without a server in
+#: PREFECT_API_URL it starts one for the run, whose first start makes a database.
+QUIET = {
+    "DO_NOT_TRACK": "1",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "120",
+    "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
+        "prefect.server.concurrency.lease_storage.filesystem"
+    ),
+}
 DEFAULT_CONFIG = pathlib.Path("deployments.yaml")
 
 
@@ -89,6 +100,8 @@ def _parameter(text: str) -> tuple[str, Any]:
 
 
 def _running() -> Any:
+    for name, value in QUIET.items():
+        os.environ.setdefault(name, value)
     try:
         return importlib.import_module("tabletune_flows.running")
     except ModuleNotFoundError as error:
