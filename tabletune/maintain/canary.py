@@ -8,7 +8,7 @@ resemble each other and machines differ.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -95,6 +95,23 @@ def engine_window(before: LiveSnapshot | None, after: LiveSnapshot) -> EngineWin
     same = before is None or before.table_version == after.table_version
     version = after.table_version if same else ""
     return EngineWindow(after.engine.run_id, version, window, max(0, falls))
+
+
+def renewed(
+    before: Mapping[str, LiveSnapshot], now: Iterable[LiveSnapshot]
+) -> dict[str, LiveSnapshot]:
+    """Where each engine's window begins, by run id: where it did, or now, where the engine got
+    another table since or is new.
+
+    To be asked before each look. A candidate reaches engines only some polls after it was put
+    on the channel; without this no window of a canary would ever be of one table.
+    """
+    begins: dict[str, LiveSnapshot] = {}
+    for one in now:
+        earlier = before.get(one.engine.run_id)
+        same = earlier is not None and earlier.table_version == one.table_version
+        begins[one.engine.run_id] = earlier if earlier is not None and same else one
+    return begins
 
 
 def judge(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tabletune.maintain.canary import EngineWindow, Use, compare, engine_window, judge
+from tabletune.maintain.canary import EngineWindow, Use, compare, engine_window, judge, renewed
 from tabletune.maintain.policies import CanaryPolicy
 from tests.maintain.live import snapshot
 
@@ -99,6 +99,19 @@ def test_a_window_with_a_swap_in_it_belongs_to_neither_table() -> None:
     assert engine_window(before, after).table_version == ""
     with pytest.raises(ValueError, match="one engine run"):
         engine_window(snapshot("other"), after)
+
+
+def test_the_window_begins_anew_where_an_engine_got_the_candidate() -> None:
+    begun = snapshot("c", version=OLD, uses={4: (100, 10.0, 1000)})
+    other = snapshot("o", version=OLD, uses={4: (100, 10.0, 1000)})
+    before = renewed({}, [begun, other])
+    swapped = snapshot("c", version=NEW, uses={4: (150, 15.0, 1500)})
+    before = renewed(before, [swapped, snapshot("o", version=OLD, uses={4: (200, 20.0, 2000)})])
+    assert before == {"c": swapped, "o": other}
+    later = snapshot("c", version=NEW, uses={4: (1150, 90.0, 21_500)})
+    before = renewed(before, [later])
+    window = engine_window(before["c"], later)
+    assert (window.table_version, window.uses) == (NEW, {4: Use(1000, 75.0, 20_000)})
 
 
 # What holds for any engines whatever.
