@@ -38,6 +38,7 @@ def _watched(
     while judgement.outcome == "go on":
         run_logger().info("canary: %s", "; ".join(judgement.reasons))
         time.sleep(canaries.pause_s(deployment))
+        trial = canaries.renew(deployment, trial)
         judgement = canaries.look_at(deployment, trial)
     move = canaries.end(deployment, store, trial, judgement, who)
     outcome: Outcome = "Promoted" if judgement.outcome == "promote" else "Sent back"

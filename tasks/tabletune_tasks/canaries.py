@@ -4,7 +4,13 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from tabletune.maintain.canary import CanaryJudgement, EngineWindow, engine_window, judge
+from tabletune.maintain.canary import (
+    CanaryJudgement,
+    EngineWindow,
+    engine_window,
+    judge,
+    renewed,
+)
 from tabletune.maintain.canary_channel import (
     Pending,
     begin_canary,
@@ -58,6 +64,13 @@ def observe(deployment: Deployment, pending: Pending) -> Trial:
     """What all engines have done until now, to compare with later."""
     found = [*_live(deployment), *_canaries(deployment)]
     return Trial(pending, {one.engine.run_id: one for one in found})
+
+
+@library_task("renew canary", timeout_s=300, retries=3)
+def renew(deployment: Deployment, trial: Trial) -> Trial:
+    """Begin an engine's part anew where it got another table since."""
+    found = [*_live(deployment), *_canaries(deployment)]
+    return Trial(trial.pending, renewed(trial.before, found))
 
 
 @library_task("judge canary", timeout_s=300, retries=3)

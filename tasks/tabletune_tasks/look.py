@@ -8,6 +8,7 @@ from tabletune.maintain.watch_state import load_state, save_state
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.store.errors import StoreError
+from tabletune.store.open_snapshots import open_snapshots
 from tabletune.store.opening import open_store
 from tabletune_tasks.calls import library_task
 from tabletune_tasks.run_progress import run_logger
@@ -23,10 +24,11 @@ def look(
     for deployment in deployments:
         try:
             store = open_store(deployment.store)
+            snapshots = open_snapshots(deployment.store)
         except StoreError as error:
             found.append(WatchResult(deployment.name, problem=str(error)))
             continue
-        found.append(watch(deployment, store, known, environments, clock))
+        found.append(watch(deployment, store, known, environments, clock, snapshots))
     known.keep_only({d.name for d in deployments}, {r.table_version for r in found})
     try:
         save_state(known, state)
