@@ -53,7 +53,8 @@ class Follower:
         self._version = ""
         self._complete, self._retries = True, 0
         self._cache_read = self._remembered = False
-        self._last: Answer = Unchanged("not asked yet")
+        # In words only: an answer may hold a version of many megabytes.
+        self._last = ("", "not asked yet")
         self._told = ""
 
     @property
@@ -84,7 +85,7 @@ class Follower:
             isinstance(answer, NewVersion) and answer.from_cache
         )
         self._schedule.asked(now_s, reached)
-        self._last = answer
+        self._last = (type(answer).__name__, answer.reason)
         return answer
 
     def tell(self, name: str, data: bytes) -> str | None:
@@ -112,8 +113,8 @@ class Follower:
             "switch": self._switch.words,
             "version": self._version,
             "sequence": self._sequence,
-            "answer": type(self._last).__name__,
-            "reason": self._last.reason,
+            "answer": self._last[0],
+            "reason": self._last[1],
             "failures": self._schedule.failures,
             "signed_by": None if keys is None else sorted(keys.keys),
             "cache": None if cache is None else str(cache.folder),

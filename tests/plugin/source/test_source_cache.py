@@ -137,3 +137,16 @@ def test_a_cache_that_is_a_file_is_said(folder_channel: Channel, tmp_path: pathl
     follower = folder_channel.follower(cache=tmp_path / "c")
     given(follower.poll(0.0))
     assert "cannot be written" in str(follower.status()["cache_problem"])
+
+
+def test_engines_of_one_kind_share_a_folder(
+    folder_channel: Channel, tmp_path: pathlib.Path
+) -> None:
+    followers = [folder_channel.follower(cache=tmp_path / "c") for _ in range(2)]
+    for turn in range(3):
+        name = folder_channel.promote()
+        assert [given(f.poll(100.0 * turn)).name for f in followers] == [name, name]
+    assert [f.status()["cache_problem"] for f in followers] == ["", ""]
+    (tmp_path / "store").rename(tmp_path / "away")
+    for _ in range(2):
+        assert given(folder_channel.follower(cache=tmp_path / "c").poll(0.0)).name == name

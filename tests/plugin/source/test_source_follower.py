@@ -1,6 +1,8 @@
 """What a follower gives while nothing is wrong: promotions, roll-backs, the switch."""
 
+import gc
 import pathlib
+import weakref
 
 import pytest
 
@@ -170,3 +172,12 @@ def test_settings_that_cannot_work_are_said_and_not_raised(
         assert follower.tell("engine-1", b"") is not None
         assert follower.status()["answer"] == "Refused"
     assert open_follower(folder_channel.store.url, "live", "sideways", engine).mode == "off"
+
+
+def test_a_version_is_not_kept_once_it_was_given(folder_channel: Channel) -> None:
+    folder_channel.promote()
+    follower = folder_channel.follower()
+    version = weakref.ref(given(follower.poll(0.0)))
+    gc.collect()
+    assert version() is None
+    assert follower.status()["answer"] == "NewVersion"
