@@ -268,6 +268,8 @@ class LocalStack:
         command += ["--port", str(self.ports.prefect)]
         environment = self._base("prefect") | {
             "PREFECT_HOME": str(self._folder("prefect")),
+            # The pages would ask another port otherwise.
+            "PREFECT_SERVER_UI_API_URL": f"http://{HOST}:{self.ports.prefect}/api",
             "PREFECT_SERVER_API_AUTH_STRING": f"tabletune:{self.credentials['prefect']}",
             # In memory they would be lost with the server, and the slots stay taken for good.
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": (
