@@ -20,11 +20,10 @@ from typing import Any
 
 from bench.watch_fleet import make_fleet
 from tabletune.maintain.deployments import load_deployments
-from tabletune.maintain.watch import watch
+from tabletune.maintain.watch_all import watch_all
 from tabletune.maintain.watch_state import load_state, save_state
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.environments import EngineEnvironments
-from tabletune.store.opening import open_store
 
 READING = (
     "warm_s is one whole sweep over deployments of which none changed: reading the deployments "
@@ -41,7 +40,7 @@ def sweep(file: pathlib.Path, engines: pathlib.Path, state_path: pathlib.Path) -
     read_s = time.perf_counter() - start_s
     state = load_state(state_path)
     clock, environments = SystemClock(), EngineEnvironments(engines)
-    results = [watch(one, open_store(one.store), state, environments, clock) for one in deployments]
+    results = watch_all(deployments, state, environments, clock)
     save_state(state, state_path)
     wall_s = time.perf_counter() - start_s
     problems = [result.problem for result in results if result.problem]

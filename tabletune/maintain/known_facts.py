@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import pathlib
+import threading
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,6 +26,9 @@ MACHINE_FILES = (
 #: Variables that change what an engine environment answers.
 ENGINE_VARIABLES = ("CUDA_VISIBLE_DEVICES", "VLLM_USE_V2_MODEL_RUNNER")
 
+#: Of threads that look at once, one finds out and the others find it known.
+_ONE_AT_A_TIME = threading.Lock()
+
 
 def engine_facts(state: WatchState, python: pathlib.Path) -> dict[str, Any]:
     """What `probe_engine` says, asked again only when the environment or machine changed.
@@ -32,15 +36,16 @@ def engine_facts(state: WatchState, python: pathlib.Path) -> dict[str, Any]:
     Raises:
         ProbeError: no engine environment's Python is there, or it has no vLLM.
     """
-    signature = engine_signature(python, os.environ)
-    known = state.engines.get(str(python))
-    if known is not None and signature and known.signature == signature:
-        return known.facts
-    facts = probe_engine(python)
-    if facts["vllm"] is None:
-        raise ProbeError(python, "one without vLLM")
-    state.engines[str(python)] = KnownEngine(signature=signature, facts=facts)
-    return facts
+    with _ONE_AT_A_TIME:
+        signature = engine_signature(python, os.environ)
+        known = state.engines.get(str(python))
+        if known is not None and signature and known.signature == signature:
+            return known.facts
+        facts = probe_engine(python)
+        if facts["vllm"] is None:
+            raise ProbeError(python, "one without vLLM")
+        state.engines[str(python)] = KnownEngine(signature=signature, facts=facts)
+        return facts
 
 
 def model_facts(state: WatchState, name: str, weights: bool) -> KnownModel:
@@ -50,14 +55,15 @@ def model_facts(state: WatchState, name: str, weights: bool) -> KnownModel:
         ArtifactError: there is no such model, or it is not whole.
     """
     key = f"{name} {'with' if weights else 'without'} weights"
-    signature = model_signature(name, os.environ)
-    known = state.models.get(key)
-    if known is not None and signature and known.signature == signature:
-        return known
-    artifact = identify(name, require_weights=weights)
-    found = KnownModel(signature=signature, facts=artifact.model_facts(), dtype=artifact.dtype)
-    state.models[key] = found
-    return found
+    with _ONE_AT_A_TIME:
+        signature = model_signature(name, os.environ)
+        known = state.models.get(key)
+        if known is not None and signature and known.signature == signature:
+            return known
+        artifact = identify(name, require_weights=weights)
+        found = KnownModel(signature=signature, facts=artifact.model_facts(), dtype=artifact.dtype)
+        state.models[key] = found
+        return found
 
 
 def model_part(known: KnownModel | None) -> ModelFacts | None:

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from tabletune.maintain.deployments import Deployment
 from tabletune.measure.environments import EngineEnvironments
-from tabletune.pipeline.identify import fingerprint_of
 from tabletune.records.fingerprint import Fingerprint
-from tabletune.store.folder import FolderStore
+from tabletune.records.table import Parents
+from tabletune.store.opening import open_store
 from tabletune.store.promotion import promote
-from tests.maintain.scenes import FixedClock, at, verdict, version
+from tests.maintain.scenes import at, verdict, version
 
 
 def make_engine(root: pathlib.Path, engine_version: str) -> pathlib.Path:
@@ -123,10 +123,18 @@ class Fleet:
         }
         return Deployment.model_validate(values | fields)
 
-    def promote(self, deployment: Deployment, fingerprint: Fingerprint, hours: float = -1.0) -> str:
+    def promote(
+        self,
+        deployment: Deployment,
+        fingerprint: Fingerprint,
+        hours: float = -1.0,
+        prior: str = "",
+    ) -> str:
         """Put a table for that fingerprint in force; its name."""
-        store = FolderStore(pathlib.Path(deployment.store))
-        new = version(fingerprint=fingerprint, hours=hours)
+        store = open_store(deployment.store)
+        new = version(fingerprint=fingerprint, hours=hours).model_copy(
+            update={"parents": Parents(acceptance_prior=prior)}
+        )
         limit_ms = deployment.max_tpot_ms
         if limit_ms is not None:
             update = {"objective": "throughput_under_tpot_limit", "max_tpot_s": limit_ms / 1e3}
@@ -135,6 +143,3 @@ class Fleet:
         name, seen = store.put(new), store.put(verdict(new))
         promote(store, deployment.channels.live, name, seen, at(), "a test", "a test")
         return name
-
-
-__all__ = ["FixedClock", "Fleet", "add_package", "fingerprint_of", "make_model", "times_asked"]

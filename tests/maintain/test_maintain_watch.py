@@ -10,13 +10,19 @@ from tabletune.identity.artifact import identify
 from tabletune.maintain.confirmed import confirm
 from tabletune.maintain.deployments import Deployment
 from tabletune.maintain.watch import WatchResult, watch
+from tabletune.maintain.watch_all import watch_all
 from tabletune.maintain.watch_state import WatchState, load_state, save_state
 from tabletune.measure.probe import probe_engine
 from tabletune.pipeline.identify import fingerprint_of
+from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.store.folder import FolderStore
+from tabletune.store.layout import live_key
+from tabletune.store.snapshots import FolderSnapshots
 from tests.maintain.fleet import Fleet, add_package, make_engine, make_model, times_asked
+from tests.maintain.live import snapshot
 from tests.maintain.scenes import NOW, FixedClock
+from tests.store.places import Place
 
 
 def fingerprint(fleet: Fleet, deployment: Deployment, engine: str = "0.32.0") -> Fingerprint:
@@ -215,3 +221,63 @@ def test_an_environment_that_lost_its_engine_is_told(fleet: Fleet) -> None:
     venv = fleet.python().parent.parent
     os.rename(venv / "lib", venv / "lib64")
     assert "one without vLLM" in look(fleet, one, state).problem
+
+
+def test_many_are_looked_at_in_their_order_and_none_stops_another(
+    fleet: Fleet, place: Place
+) -> None:
+    """In a folder one after the other, in S3 several at once."""
+    base, mark, options = place.open().url.partition("?")
+    many = [
+        fleet.deployment(f"chat-{n}", store=f"{base}/{n}{mark}{options}", engine="latest")
+        for n in range(6)
+    ]
+    many[2] = many[2].model_copy(update={"store": "gopher://nowhere"})
+    many[3] = many[3].model_copy(update={"model": "/nowhere"})
+    for one in many[4:]:
+        fleet.promote(one, fingerprint(fleet, one))
+    state = WatchState(drift_at={"gone": 1.0})
+    asked = times_asked(fleet.python())
+    results = watch_all(many, state, fleet.environments, FixedClock())
+    assert [result.deployment for result in results] == [one.name for one in many]
+    assert [bool(result.problem) for result in results] == [False, False, True, True, False, False]
+    assert [result.retune for result in results] == [True, True, False, False, False, False]
+    assert times_asked(fleet.python()) == asked + 1
+    assert set(state.versions) == {result.table_version for result in results[4:]}
+    assert "gone" not in state.drift_at
+
+
+def test_drift_is_looked_for_now_and_then_and_told(fleet: Fleet) -> None:
+    one = fleet.deployment("chat")
+    now, clock, state = fingerprint(fleet, one), FixedClock(), WatchState()
+    store = FolderStore(pathlib.Path(one.store))
+    counts = PositionCounts(drafted_through=(9000,), accepted_through=(8000,), request_steps=9000)
+    prior = AcceptancePrior(
+        fingerprint=now.identity,
+        draft_length=1,
+        source="measured",
+        prompt_count=1,
+        prompts_hash="p",
+        counts=counts,
+        wall_time_s=1.0,
+        measured_at=clock.utc(),
+    )
+    fleet.promote(one, now, prior=store.put(prior))
+    reader = FolderSnapshots(pathlib.Path(one.store))
+
+    def kinds() -> list[str]:
+        result = watch(one, store, state, fleet.environments, clock, reader)
+        return [change.kind for change in result.changes]
+
+    assert kinds() == []
+    for n in range(3):
+        told = snapshot(
+            f"e{n}", fingerprint=now.identity, drafted=(9000,), accepted=(3000,), age_s=-6 * 3600
+        )
+        path = pathlib.Path(one.store) / live_key("live", f"e{n}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(told.to_json())
+    assert kinds() == []  # looked at a moment ago
+    clock.now += timedelta(hours=6.5)
+    assert kinds() == ["drift"]
+    assert kinds() == ["drift"]  # still, without looking again
