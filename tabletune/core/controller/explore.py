@@ -23,6 +23,7 @@ from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.words import FloatArray
 
 _LONGEST_S = 0.4  # of all probes of one exploration
+_CHEAP, _MOST_LONGER = 10.0, 4.0  # worth over price from which a probe is longer; how much
 _TIRING = 1.15  # factor on the price of a length per probe that was made lately
 _REST_HALF_LIFE_S = 60.0
 _MOST_SIZES = 3  # batch sizes at which a probe is thought to run,
@@ -121,9 +122,18 @@ class Explorer:
                 continue
             cost_s = probe_cost_s(outlook, column, b, steps)
             price_s = cost_s * _TIRING ** self._tired.get(column, 0.0)
-            if value * settings.explore_horizon_s > price_s:
-                options.append(_Option(column, steps, cost_s, value))
+            worth = value * settings.explore_horizon_s / price_s
+            if worth > 1.0:
+                more = self._longer(steps, worth, float(outlook.log_time[b - 1, column]))
+                cost_s *= more / steps
+                options.append(_Option(column, more, cost_s, value))
         return sorted(options, key=lambda o: (o.cost_s / o.value, o.column))
+
+    def _longer(self, steps: int, worth: float, log_time: float) -> int:
+        """More steps where they are cheap for what they tell: of a near tie, mostly."""
+        factor = float(np.clip(np.sqrt(worth / _CHEAP), 1.0, _MOST_LONGER))
+        most = max(steps, int(_LONGEST_S / np.exp(log_time)))
+        return min(int(steps * factor), most)
 
     def _values(self, known: Known, outlook: Outlook, steps: int) -> FloatArray:
         """What a probe of each length is expected to gain, float64[L]: over the batch sizes at
