@@ -163,8 +163,7 @@ def deployment_schema() -> dict[str, Any]:
     one = Deployment.model_json_schema(ref_template="#/$defs/{model}")
     parts = one.pop("$defs", {})
     one["properties"].pop("name")
-    one["required"] = [field for field in one["required"] if field not in ("name", "store", "out")]
-    defaults = {key: value for key, value in one.items() if key != "required"}
+    one.pop("required")  # any field may come from the defaults
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "TableTune deployments",
@@ -173,7 +172,7 @@ def deployment_schema() -> dict[str, Any]:
         "required": ["version", "deployments"],
         "properties": {
             "version": {"const": 1},
-            "defaults": {**defaults, "title": "Defaults"},
+            "defaults": {"$ref": "#/$defs/Deployment"},
             "deployments": {
                 "type": "object",
                 "propertyNames": {"pattern": NAME_PATTERN},

@@ -147,7 +147,7 @@ def test_a_thousand_deployments_are_read_quickly(tmp_path: pathlib.Path) -> None
 def test_the_schema_names_every_field_and_no_name() -> None:
     schema = deployment_schema()
     one = schema["$defs"]["Deployment"]
-    assert {"model", "method"} <= set(one["required"])
+    assert {"model", "method", "gate"} <= set(one["properties"])
     assert "name" not in one["properties"]
     assert {"GatePolicy", "CanaryPolicy", "Margins"} <= set(schema["$defs"])
 
