@@ -7,6 +7,7 @@ from tabletune.maintain.watch import present_engine
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.request_checks import RequestError
 from tabletune.pipeline.staged_run import StagedRun
 from tabletune.pipeline.workspace import Workspace
 from tabletune.records.table import TableVersion
@@ -18,13 +19,13 @@ from tabletune_tasks.calls import library_task
 from tabletune_tasks.run_progress import RunProgress
 
 
-class NoSuchDeployment(ValueError):
+class NoSuchDeployment(RequestError):
     """The file names no such deployment."""
 
     def __init__(self, name: str, path: pathlib.Path, known: tuple[str, ...]) -> None:
         self.name, self.path = name, path
         some = ", ".join(known[:10]) + (" …" if len(known) > 10 else "")
-        super().__init__(f"expected a deployment of {path} ({some}), found {name!r}")
+        super().__init__("deployment", f"one of {path} ({some})", name, "correct its name")
 
 
 @library_task("read deployments", timeout_s=60)
@@ -94,12 +95,12 @@ def serving_version(store: Store, deployment: Deployment) -> str:
         return ""
 
 
-class NoSuchVersion(ValueError):
+class NoSuchVersion(RequestError):
     """No channel and no single version has that name."""
 
     def __init__(self, name: str, found: str) -> None:
         self.name = name
-        super().__init__(f"expected a channel or one version's hash, found {name!r}: {found}")
+        super().__init__("version", "a channel or the beginning of one version's hash", name, found)
 
 
 @library_task("find version", timeout_s=120)

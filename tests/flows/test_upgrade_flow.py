@@ -32,10 +32,31 @@ def test_an_upgrade_is_compared_then_promoted_and_rolled_back(world: FlowWorld) 
     assert pointer.table_version == first["version"], "an upgrade promotes nothing by itself"
     check_comparison(world, both)
     world.configure(engine=str(world.engine.python))
+    a_canary_without_traffic_goes_back(world, first["version"], both["new"])
     second = retune(world)
     assert second["outcome"] == "Promoted", second
     assert second["version"] == both["new"]
     check_rollback(world, first["version"], second["version"])
+
+
+def a_canary_without_traffic_goes_back(world: FlowWorld, live: str, candidate: str) -> None:
+    """No engine tells anything: the policy says what then, and the decision is written down."""
+    from tabletune.records.decision_record import PromotionDecision
+
+    policy = {"minutes": 0.02, "most_minutes": 0.05, "without_traffic": "back"}
+    world.configure(channels={"canary": "canary"}, canary=policy)
+    tried = retune(world)
+    assert tried["outcome"] == "Sent back", tried
+    pointer, canary = world.pointer(), world.pointer("canary")
+    assert pointer is not None
+    assert canary is not None
+    assert (pointer.table_version, canary.table_version) == (live, live)
+    assert candidate in {state.table_version for state in world.store.history("canary")}
+    decisions = [
+        world.store.get(PromotionDecision, name) for name in world.store.list(PromotionDecision)
+    ]
+    assert {"canary_begin", "canary_back"} <= {one.outcome for one in decisions}
+    world.configure(channels={}, canary={})
 
 
 def check_comparison(world: FlowWorld, both: dict[str, Any]) -> None:
