@@ -120,11 +120,11 @@ def print_result(result: RunResult, console: Console | None = None) -> None:
 def show_commands(commands: ServeCommands, console: Console) -> None:
     """Both command lines, each whole on one line, for a shell."""
     adapting, stock = commands.graph_counts
-    for title, line, graphs in (
-        (WITH_PLUGIN, commands.with_plugin, adapting),
-        (WITHOUT_PLUGIN, commands.without_plugin, stock),
+    for title, line, graphs, notes in (
+        (WITH_PLUGIN, commands.with_plugin, adapting, commands.notes),
+        (WITHOUT_PLUGIN, commands.without_plugin, stock, ()),
     ):
         console.print(f"serve it {title}{f', {graphs} graphs' if graphs else ''}:", soft_wrap=True)
         console.print(line, markup=False, soft_wrap=True)
-    for note in commands.notes:
-        console.print(f"  {note}", markup=False, soft_wrap=True)
+        for note in notes:
+            console.print(f"  {note}", markup=False, soft_wrap=True)

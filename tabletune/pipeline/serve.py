@@ -24,7 +24,7 @@ from tabletune.records.table import TableVersion
 from tabletune.records.text import shell_line
 from tabletune.store.base import Store
 from tabletune.store.errors import StoreError
-from tabletune.store.fingerprints import find_fingerprint
+from tabletune.store.fingerprints import find_labelled
 
 WITH_PLUGIN = "with the plugin (follows promotions and adapts)"
 WITHOUT_PLUGIN = "without the plugin (this table for good)"
@@ -128,7 +128,7 @@ def stored_commands(
             deployment; else the version's fingerprint tells what can be told.
     """
     try:
-        fingerprint = find_fingerprint(store, version.fingerprint)
+        fingerprint = find_labelled(store, version.fingerprint)
         if asked is None or not asked_for(asked, fingerprint):
             asked = request_of(version, fingerprint)
     except (StoreError, RecordError, RequestError):

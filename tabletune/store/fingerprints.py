@@ -31,6 +31,20 @@ def find_fingerprint(store: Store, name: str) -> Fingerprint:
     raise ObjectMissing(Fingerprint.KIND, name, "the store")
 
 
+def find_labelled(store: Store, name: str) -> Fingerprint:
+    """A record of the fingerprint `name` that names its model, for people and commands.
+
+    Raises:
+        ObjectMissing: every record of it that can be read is without labels, or there is none.
+    """
+    for stored in store.list(Fingerprint):
+        with contextlib.suppress(ObjectMissing, ObjectCorrupt, RecordError):
+            fingerprint = store.get(Fingerprint, stored)
+            if fingerprint.model.label and name in (stored, fingerprint.identity):
+                return fingerprint
+    raise ObjectMissing(Fingerprint.KIND, name, "the store")
+
+
 def same_fingerprint(store: Store, left: str, right: str) -> bool:
     """Whether two names mean the same facts; a name without its record equals only itself."""
     if left == right:

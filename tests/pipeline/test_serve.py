@@ -129,6 +129,9 @@ def test_a_store_alone_gives_the_same_commands(tmp_path: pathlib.Path) -> None:
         request, build.version, evidence.fingerprint, store.url, "live", losses
     )
     assert stored_commands(store, build.version, "live", request) == found
+    # As a promotion puts it there, under the identity: it must not stand in the way.
+    store.put(evidence.fingerprint.unlabelled)
+    assert stored_commands(store, build.version, "live") == found
 
 
 def test_without_its_evidence_a_version_still_has_commands(tmp_path: pathlib.Path) -> None:
