@@ -9,6 +9,7 @@ import ctypes
 import functools
 import os
 import pathlib
+import random
 import shutil
 import signal
 import socket
@@ -23,10 +24,16 @@ ACCESS_KEY = "tabletune"
 SECRET_KEY = "only-for-tests"
 BUCKET = "tabletune"
 START_S = 60.0
+STARTS = 3
+PORTS = 5
 
 
 class NoServer(RuntimeError):
-    """The server cannot be had here."""
+    """The server is not installed: its wheel exists for few platforms."""
+
+
+class ServerFailed(RuntimeError):
+    """The server is installed and does not start."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,8 @@ def running_server() -> S3Server:
     """One server for the whole test run; it ends with it, however that ends.
 
     Raises:
-        NoServer: it is not installed or does not start.
+        NoServer: it is not installed.
+        ServerFailed: it does not start.
     """
     program = find_server()
     folder = pathlib.Path(tempfile.mkdtemp(prefix="tabletune-s3-"))
@@ -87,12 +95,22 @@ def running_server() -> S3Server:
 def start_server(program: str, folder: pathlib.Path, port: int | None = None) -> S3Server:
     """Start a server on a folder, which may be one of an earlier server.
 
-    port: of the S3 endpoint; the next ones are used too. None takes free ones.
+    port: of the S3 endpoint; the next ones are used too. None takes free ones, and others if
+    somebody else takes them in the meantime.
 
     Raises:
-        NoServer: it does not start.
+        ServerFailed: it does not start.
     """
-    first = port or free_ports(6)
+    for _ in range(0 if port else STARTS - 1):
+        try:
+            return _start(program, folder, free_ports(PORTS))
+        except ServerFailed:
+            shutil.rmtree(folder)
+            folder.mkdir()
+    return _start(program, folder, port or free_ports(PORTS))
+
+
+def _start(program: str, folder: pathlib.Path, first: int) -> S3Server:
     names = ("s3", "master", "volume", "filer", "admin")
     # Each part also listens on its port + 10000 (gRPC).
     ports = [f"-{name}.port={first + i}" for i, name in enumerate(names)]
@@ -134,10 +152,11 @@ def stop_server(server: S3Server) -> None:
 
 def free_ports(count: int) -> int:
     """The first of `count` ports that are free now, each with the one 10000 above it."""
-    for first in range(20000 + os.getpid() % 9000, 45000, count):
+    for _ in range(1000):
+        first = random.SystemRandom().randrange(20_000, 22_700)
         if all(_is_free(first + i) and _is_free(first + i + 10000) for i in range(count)):
             return first
-    raise NoServer("no free ports")
+    raise ServerFailed("no free ports")
 
 
 def _is_free(port: int) -> bool:
@@ -162,7 +181,7 @@ def _wait_until_ready(server: S3Server, log: pathlib.Path) -> None:
             problem = error
             time.sleep(0.1)  # another process starts: there is nothing to wait on
     tail = log.read_text(errors="replace")[-500:]
-    raise NoServer(f"SeaweedFS did not start ({problem}): {tail}")
+    raise ServerFailed(f"SeaweedFS did not start ({problem}): {tail}")
 
 
 def _die_with_parent() -> None:

@@ -27,7 +27,7 @@ from tabletune.store.s3_objects import S3Objects
 from tabletune.store.s3_probe import check_conditions
 from tabletune.store.s3_url import parse_s3_url
 from tests.faulty_server import FaultyServer, make_certificate
-from tests.s3_server import S3Server, find_server, free_ports, start_server, stop_server
+from tests.s3_server import S3Server, find_server, start_server, stop_server
 from tests.store.places import S3Prefix
 from tests.store.world import FINGERPRINT, World, after, make_version, pointer_for
 
@@ -225,7 +225,9 @@ def test_a_certificate_of_an_own_authority_is_accepted_by_name(
 
 def test_the_store_survives_its_servers_death(tmp_path: pathlib.Path, s3_server: S3Server) -> None:
     """Killed as by `kill -9` after a promotion, and started again on the same folder."""
-    first = start_server(find_server(), tmp_path, free_ports(6))
+    server_folder = tmp_path / "server"
+    server_folder.mkdir()
+    first = start_server(find_server(), server_folder)
     try:
         place = S3Prefix(first, "killed")
         world = World(place)
@@ -236,7 +238,7 @@ def test_the_store_survives_its_servers_death(tmp_path: pathlib.Path, s3_server:
         stop_server(first)
     with pytest.raises(StoreUnreachable):
         S3Store(S3Objects(parse_s3_url(place.url), SHORT)).read_pointer("live")
-    second = start_server(find_server(), tmp_path, port)
+    second = start_server(find_server(), server_folder, port)
     try:
         pointer, token = place.open().read_pointer("live")
         assert pointer is not None

@@ -16,7 +16,7 @@ from tabletune_vllm.source.answers import Answer
 from tests.faulty_server import FaultyServer
 from tests.plugin.source import following
 from tests.plugin.source.following import Channel
-from tests.s3_server import S3Server, find_server, free_ports, start_server, stop_server
+from tests.s3_server import S3Server, find_server, start_server, stop_server
 from tests.store.places import FolderPlace, S3Prefix
 
 STATES = (Refused, Unreachable)
@@ -282,7 +282,9 @@ def test_a_pointer_that_vanishes_leaves_the_version_in_force(channel: Channel) -
 def test_an_s3_server_that_is_killed_and_comes_back(
     tmp_path: pathlib.Path, s3_server: S3Server
 ) -> None:
-    server = start_server(find_server(), tmp_path, free_ports(6))
+    server_folder = tmp_path / "server"
+    server_folder.mkdir()
+    server = start_server(find_server(), server_folder)
     try:
         channel = Channel(S3Prefix(server, "p"), following.make_model(tmp_path / "model"))
         name = channel.promote()
@@ -296,7 +298,7 @@ def test_an_s3_server_that_is_killed_and_comes_back(
     restarted = channel.follower(cache=tmp_path / "cache")
     assert following.given(restarted.poll(0.0)).from_cache
     port = int(server.endpoint.rpartition(":")[2])
-    server = start_server(find_server(), tmp_path, port)
+    server = start_server(find_server(), server_folder, port)
     try:
         assert follower.poll(300.0) == Unchanged()
         second = channel.promote()
