@@ -9,8 +9,6 @@ table counts as in force from the start; put `controller.table` in force before 
 
 from __future__ import annotations
 
-from collections import deque
-
 import numpy as np
 
 from tabletune.core.controller.decide import Candidate, propose
@@ -21,6 +19,7 @@ from tabletune.core.controller.known import Known
 from tabletune.core.controller.live_batches import LiveBatches
 from tabletune.core.controller.observation import LiveObservation
 from tabletune.core.controller.outlook import Outlook, look
+from tabletune.core.controller.pace import Pace
 from tabletune.core.controller.plane import Plane
 from tabletune.core.controller.promoted import Promoted
 from tabletune.core.controller.residuals import StepTimeResiduals
@@ -54,7 +53,7 @@ class Controller:
         self._last_s: float | None = None
         self._survival = LiveSurvival(promoted.prior_counts(), settings)
         self._guard = Guard(settings)
-        self._swaps_s: deque[float] = deque()
+        self._pace = Pace(settings, self._clock_s)
         self._boot_falls = 0
         self.off = False
         self.last_decision = Decision("hold", "nothing was decided yet")
@@ -69,9 +68,7 @@ class Controller:
         self._known = Known(self._plane, self._survival, self._residuals, self._live)
         forbidden = frozenset(frozenset(pair) for pair in promoted.forbidden_transitions)
         self._explorer = Explorer(settings, self._rng, forbidden)
-        self._settling_from_s = self._clock_s
-        self._swapped_s = self._clock_s - settings.steady_dwell_s
-        self._seen_s = 0.0
+        self._pace.start(self._clock_s)
 
     def promote(self, promoted: Promoted, now_s: float) -> Decision:
         """Follow another table version from now on."""
@@ -129,7 +126,7 @@ class Controller:
         return elapsed_s
 
     def _learn(self, observation: LiveObservation, elapsed_s: float) -> bool:
-        self._seen_s += observation.busy_s
+        self._pace.seen(observation.busy_s)
         self._live.update(observation, elapsed_s)
         cells: list[tuple[tuple[int, int], int, float, float]] = []
         for cell in observation.cells:
@@ -141,19 +138,20 @@ class Controller:
         self._residuals.update(cells, elapsed_s)
         changed = self._survival.update(observation, elapsed_s)
         if changed:
-            self._settling_from_s = self._clock_s
+            self._pace.unsettle(self._clock_s)
             self._guard.traffic_changed()
             self._explorer.refresh()
         return changed
 
     def _choose(self, outlook: Outlook, changed: bool) -> Decision:
+        pace, now_s = self._pace, self._clock_s
         evidence = self._evidence(outlook)
         weights = self._live.shares()
         candidate = None
-        if self._may_swap():
+        if self._pace.may_swap(now_s):
             candidate = propose(
                 self.promoted, self._plane, outlook, self.table, weights,
-                self._least_gain(), self._certainty_z(), self._most_doubt(),
+                pace.least_gain(now_s), pace.certainty_z(now_s), pace.most_doubt(now_s),
             )  # fmt: skip
         if candidate is not None:
             return self._swap(candidate, outlook, weights, evidence)
@@ -175,34 +173,13 @@ class Controller:
     @property
     def settling(self) -> bool:
         """Whether start, promotion or a change of traffic was a short time ago."""
-        return self._clock_s - self._settling_from_s < self.settings.settle_s
+        return self._pace.settling(self._clock_s)
 
-    def _least_gain(self) -> float:
-        return self.settings.settling_gain if self.settling else self.settings.steady_gain
-
-    def _certainty_z(self) -> float:
-        return self.settings.settling_z if self.settling else self.settings.steady_z
-
-    def _most_doubt(self) -> float:
-        """At first probes make sure; what they do not is then decided by the best guess."""
-        settings = self.settings
-        waited = (self._clock_s - self._settling_from_s) / settings.patience_s
-        return max(self._least_gain(), settings.early_doubt * (1.0 - waited))
-
-    def _may_swap(self) -> bool:
-        settings, now_s = self.settings, self._clock_s
-        while self._swaps_s and self._swaps_s[0] <= now_s - 60.0:
-            self._swaps_s.popleft()
-        dwell_s = settings.settling_dwell_s if self.settling else settings.steady_dwell_s
-        return (
-            self._seen_s >= settings.first_decision_s
-            and now_s - self._swapped_s >= dwell_s
-            and len(self._swaps_s) < settings.most_swaps_per_minute
-        )
-
-    def _put_in_force(self, lengths: tuple[int, ...], before: Outlook) -> None:
+    def _put_in_force(
+        self, lengths: tuple[int, ...], before: Outlook, by_choice: bool = False
+    ) -> None:
         self.table = lengths
-        self._swapped_s = self._clock_s
+        self._pace.replaced(self._clock_s, by_choice)
         self._guard.swapped(self._clock_s, self._look().current - before.current)
 
     def _swap(
@@ -217,9 +194,8 @@ class Controller:
             f"a better table: K={self.table[live - 1]} to {candidate.lengths[live - 1]} at batch "
             f"size {live}, {candidate.gain:+.1%} over the live batch sizes"
         )
-        self._put_in_force(candidate.lengths, outlook)
-        self._swaps_s.append(self._clock_s)
-        evidence |= {"doubt": candidate.doubt, "least_gain": self._least_gain()}
+        self._put_in_force(candidate.lengths, outlook, by_choice=True)
+        evidence |= {"doubt": candidate.doubt, "least_gain": self._pace.least_gain(self._clock_s)}
         return Decision("swap", reason, self.table, (), candidate.gain, evidence)
 
     def _fall(self, failure: str, outlook: Outlook) -> Decision:
@@ -227,7 +203,7 @@ class Controller:
         to_boot = self.table == self.promoted.lengths
         wait_s = self._guard.fall(self._clock_s, new)
         self._put_in_force(self.boot_lengths if to_boot else self.promoted.lengths, outlook)
-        self._settling_from_s = self._clock_s
+        self._pace.unsettle(self._clock_s)
         if to_boot:
             self._boot_falls += 1
         if self._boot_falls >= _MOST_BOOT_FALLS:
