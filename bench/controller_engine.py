@@ -21,6 +21,7 @@ survival; without, from the measured prior.
 
 import argparse
 import dataclasses
+import itertools
 import json
 import pathlib
 import sys
@@ -35,7 +36,7 @@ from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.launch import EngineLaunch, PluginMode
-from tabletune.measure.load import ClosedLoop
+from tabletune.measure.load import ClosedLoop, LoadRequest
 from tabletune.measure.probe import probe_engine
 from tabletune.measure.runner import start_engine
 from tabletune.measure.steps import StepReader, concatenate
@@ -89,6 +90,7 @@ class Bench:
         evidence = self.evidence
         if survival is not None:
             evidence = dataclasses.replace(evidence, prior=prior_of(evidence.prior, survival))
+            self.store.put(evidence.prior)  # the controller adapts only with its evidence
         return build_version(self.request, evidence, evidence.padded_tokens()).version
 
     def promote(self, version: TableVersion) -> None:
@@ -103,6 +105,9 @@ class Bench:
             if time.monotonic() > deadline_s:
                 raise RuntimeError(f"not followed within 30 s: {self.controller()}")
             time.sleep(0.1)
+        notes = self.controller().get("notes")
+        if notes:
+            raise RuntimeError(f"the engine does not adapt: {notes}")
 
     def controller(self) -> dict[str, Any]:
         """What the plugin says of its controller."""
@@ -118,6 +123,8 @@ class Bench:
             time.sleep(1.0)
             batches.append(reader.read_new())
         steps = concatenate(batches)
+        if len(steps) < 2:
+            raise RuntimeError(f"no steps within {seconds} s: see the engine's log")
         elapsed_s = steps.time_s - steps.time_s[0]
         second = np.minimum(elapsed_s.astype(int), len(batches) - 1)
         tokens = np.bincount(second[1:], weights=steps.output_tok[1:], minlength=len(batches))
@@ -284,11 +291,21 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
                 requests = natural_requests(prompts, live, progress)
             else:
                 requests, _ = step_time_requests(request, prompts, live, progress)
+            requests = spread(requests, options.concurrency)
             with ClosedLoop(api.address, live.model.name, requests, options.concurrency):
                 time.sleep(3)
                 scenes(bench, found, options)
         finally:
             engine.stop()
+
+
+def spread(requests: list[LoadRequest], concurrency: int) -> list[LoadRequest]:
+    """Outputs of a quarter to the whole of their length, so that requests do not end together."""
+    shares = np.random.default_rng(0).uniform(0.25, 1.0, max(len(requests), 4 * concurrency))
+    return [
+        dataclasses.replace(r, max_tokens=max(8, round(r.max_tokens * share)))
+        for r, share in zip(itertools.cycle(requests), shares, strict=False)
+    ]
 
 
 def scenes(bench: Bench, found: dict[str, Any], options: argparse.Namespace) -> None:
