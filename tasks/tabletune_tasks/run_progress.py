@@ -10,6 +10,7 @@ from uuid import UUID
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.exceptions import MissingContextError
 from prefect.logging import get_run_logger
+from prefect.runtime import task_run
 
 #: Seconds between two updates of a bar, and between two lines about it.
 BAR_EVERY_S, LINE_EVERY_S = 5.0, 30.0
@@ -24,7 +25,7 @@ def run_logger() -> Any:
 
 
 class RunProgress:
-    """A `Progress` whose bar is one artifact a stage.
+    """A `Progress` whose bar is one artifact a task run, however many steps the task has.
 
     Nothing here may stop a measurement: a server that does not answer costs the bar only.
 
@@ -37,14 +38,20 @@ class RunProgress:
         self._key, self._now_s = key, now_s
         self._total: float | None = None
         self._bar: UUID | None = None
+        self._bar_of = ""
         self._stage = ""
         self._shown_s = self._told_s = now_s()
 
     def start(self, name: str, total: float | None = None) -> None:
-        self._finish()
+        here = str(task_run.id or "")
+        if here != self._bar_of:
+            self._finish()
+            self._bar_of = here
         self._stage, self._total = name, total
         run_logger().info("%s", name)
-        if total:
+        if self._bar is not None:
+            self._show(0.0)
+        elif total:
             with contextlib.suppress(Exception):
                 made = create_progress_artifact(0.0, key=f"{self._key}-progress", description=name)
                 self._bar = made if isinstance(made, UUID) else None
@@ -70,4 +77,4 @@ class RunProgress:
         bar = self._bar
         if bar is not None:
             with contextlib.suppress(Exception):
-                update_progress_artifact(bar, progress=percent)
+                update_progress_artifact(bar, progress=percent, description=self._stage)
