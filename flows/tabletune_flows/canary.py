@@ -11,10 +11,11 @@ from tabletune_flows.outcomes import Outcome
 from tabletune_tasks import canaries
 from tabletune_tasks.run_progress import run_logger
 
+#: The outcome, in a few words, and the reasons.
+Ending = tuple[Outcome, str, tuple[str, ...]]
 
-def tried(
-    deployment: Deployment, store: Store, decided: Decided, who: str
-) -> tuple[Outcome, str] | None:
+
+def tried(deployment: Deployment, store: Store, decided: Decided, who: str) -> Ending | None:
     """Try the candidate on the canary channel, if the policy wants that; how it ended."""
     if not canaries.needs_canary(deployment, store):
         return None
@@ -30,9 +31,7 @@ def waiting(deployment: Deployment, who: str) -> None:
         _watched(deployment, store, pending, who)
 
 
-def _watched(
-    deployment: Deployment, store: Store, pending: Pending, who: str
-) -> tuple[Outcome, str]:
+def _watched(deployment: Deployment, store: Store, pending: Pending, who: str) -> Ending:
     trial = canaries.observe(deployment, pending)
     judgement = canaries.look_at(deployment, trial)
     while judgement.outcome == "go on":
@@ -42,5 +41,5 @@ def _watched(
         judgement = canaries.look_at(deployment, trial)
     move = canaries.end(deployment, store, trial, judgement, who)
     outcome: Outcome = "Promoted" if judgement.outcome == "promote" else "Sent back"
-    where = f"{move.pointer.channel} as move {move.pointer.sequence}"
-    return outcome, f"{deployment.name}: canary: {where}: {'; '.join(judgement.reasons)}"
+    headline = f"canary tried, {move.pointer.channel} is at move {move.pointer.sequence}"
+    return outcome, headline, judgement.reasons

@@ -1,5 +1,7 @@
 """What every measuring flow does: take the device, run the stages, tell MLflow and Prefect."""
 
+from collections.abc import Sequence
+
 from prefect.runtime import flow_run
 
 from tabletune.maintain.deployments import Deployment
@@ -31,14 +33,13 @@ def measured(deployment: Deployment, run: StagedRun) -> bool:
         return stages.validate(run)
 
 
-def told(deployment: Deployment, run: StagedRun, outcome: str, mirror: bool = True) -> str:
+def told(deployment: Deployment, run: StagedRun, headline: str, reasons: Sequence[str] = ()) -> str:
     """Report, log and publish; returns the run's page in MLflow. Nothing here undoes a result."""
     report = _report(run)
     key = f"{flow_run.id or 'by-hand'}.{run.build_made.version.content_hash[:12]}"
     tracked = track.track_run(deployment.name, key, run, report, outbox_path(deployment.out))
-    if mirror:
-        mirrored(deployment, run)
-    publish.publish_run(deployment.name, run, outcome, report, tracked.page)
+    mirrored(deployment, run)
+    publish.publish_run(deployment.name, run, headline, reasons, report, tracked.page)
     return tracked.page
 
 

@@ -56,27 +56,28 @@ def retune(
 
 
 def _finished(deployment: Deployment, run: StagedRun, decided: Decided) -> Any:
-    reasons = "; ".join(decided.decision.reasons)
+    reasons = decided.decision.reasons
     if not decided.allowed:
         name: Outcome = "Unchanged" if decided.outcome == "nothing_to_do" else "Refused"
-        message = f"{deployment.name}: not promoted: {reasons}"
-        told(deployment, run, message)
+        told(deployment, run, "not promoted", reasons)
+        message = f"{deployment.name}: not promoted: {'; '.join(reasons)}"
         return ended(name, message, version=decided.version, decision=decided.name)
     trial = tried(deployment, run.store, decided, _who())
     if trial is None:
         move = promotion.promote(deployment, run.store, decided, _who())
-        where = f"{move.pointer.channel} as move {move.pointer.sequence}"
-        name, message = "Promoted", f"{deployment.name}: promoted to {where}: {reasons}"
+        name = "Promoted"
+        headline = f"promoted to {move.pointer.channel} as move {move.pointer.sequence}"
     else:
-        name, message = trial
-    told(deployment, run, message)
+        name, headline, reasons = trial
+    told(deployment, run, headline, reasons)
+    message = f"{deployment.name}: {headline}: {'; '.join(reasons)}"
     return ended(name, message, version=decided.version, decision=decided.name)
 
 
 def _answered(deployment: Deployment, run: StagedRun, decided: Decided, answer_s: int) -> Decided:
     """The decision after a person has answered."""
-    question = f"waits for approval: {'; '.join(decided.decision.reasons)}"
-    text = run_markdown(deployment.name, run, question)
+    reasons = decided.decision.reasons
+    text = run_markdown(deployment.name, run, "waits for approval", reasons)
     publish.publish_text(f"{deployment.name}-question", text)
     answer = asked(text, answer_s)
     approval = Approval(answer.who or "unnamed", answer.approve, answer.reason, decided.name)

@@ -30,16 +30,21 @@ def revalidate(
     measured(wanted, run)
     decision = promotion.ask_gate(wanted, run)
     reasons = "; ".join(decision.reasons)
+    why = decision.reasons
     if decision.outcome == "nothing_to_do":
         promotion.confirm_table(wanted, run)
-        message = f"{deployment}: the table in force is still right: {reasons}"
-        told(wanted, run, message)
-        return ended("Confirmed", message)
+        headline = "the table in force is still right"
+        told(wanted, run, headline, why)
+        return ended("Confirmed", f"{deployment}: {headline}: {reasons}")
     if decision.outcome == "refuse":
-        message = f"{deployment}: nothing better was found: {reasons}"
-        told(wanted, run, message)
-        return ended("Unclear", message)
-    message = f"{deployment}: another table is better now: {reasons}"
-    told(wanted, run, message)
-    promotion.tell_drift(wanted, message)
-    return ended("Outdated", message, version=run.build_made.version.content_hash)
+        headline = "nothing better was found"
+        told(wanted, run, headline, why)
+        return ended("Unclear", f"{deployment}: {headline}: {reasons}")
+    headline = "another table is better now"
+    told(wanted, run, headline, why)
+    promotion.tell_drift(wanted, reasons)
+    return ended(
+        "Outdated",
+        f"{deployment}: {headline}: {reasons}",
+        version=run.build_made.version.content_hash,
+    )

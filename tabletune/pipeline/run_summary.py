@@ -11,18 +11,26 @@ from tabletune.records.verdict import Verdict
 MOST_LINES = 12
 
 
-def run_markdown(deployment: str, run: StagedRun, outcome: str, links: Sequence[str] = ()) -> str:
+def run_markdown(
+    deployment: str,
+    run: StagedRun,
+    headline: str,
+    reasons: Sequence[str] = (),
+    links: Sequence[str] = (),
+) -> str:
     """What a run came to: outcome, table, verdict, and what is different from the incumbent.
 
     Args:
-        outcome: in words, such as ``promoted to live as move 3``.
+        headline: the outcome in a few words, such as ``promoted to live as move 3``.
+        reasons: for the outcome.
         links: Markdown links to report and tracker.
     """
     version = run.build_made.version
     fingerprint = run.evidence.fingerprint
     engine = fingerprint.engine
     parts = [
-        f"# {plain(deployment)}: {plain(outcome)}",
+        f"# {plain(deployment)}: {plain(headline)}",
+        "\n".join(f"- {plain(reason)}" for reason in reasons),
         f"Version `{version.content_hash[:12]}` for {engine.distribution} {engine.version} on "
         f"{plain(fingerprint.device.name)}, {plain(fingerprint.method)}.",
         table_markdown(version),
@@ -33,7 +41,7 @@ def run_markdown(deployment: str, run: StagedRun, outcome: str, links: Sequence[
         parts.append(difference_markdown(run.incumbent, version))
     if links:
         parts.append(" · ".join(links))
-    return "\n\n".join(parts)
+    return "\n\n".join(part for part in parts if part)
 
 
 def table_markdown(version: TableVersion) -> str:

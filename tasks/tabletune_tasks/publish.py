@@ -27,20 +27,25 @@ def _show(what: str, create: Callable[[], object]) -> None:
 
 @library_task("publish run", timeout_s=120)
 def publish_run(
-    deployment: str, run: StagedRun, outcome: str, report: str | None, tracker_page: str
+    deployment: str,
+    run: StagedRun,
+    headline: str,
+    reasons: Sequence[str],
+    report: str | None,
+    tracker_page: str,
 ) -> None:
     """The summary, the verdict's ratios, and links to the report and to MLflow."""
     links = [f"[run in MLflow]({tracker_page})"] if tracker_page else []
     if report:
         links.append(f"report: `{report}`")
-    text = run_markdown(deployment, run, outcome, links)
+    text = run_markdown(deployment, run, headline, reasons, links)
     _show("the summary", lambda: create_markdown_artifact(text, key=f"{deployment}-summary"))
     verdict = run.verdict
     if verdict is not None and verdict.ratios:
         table = verdict_table(verdict)
         rows = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
         key = f"{deployment}-verdict"
-        _show("the verdict", lambda: create_table_artifact(rows, key=key, description=outcome))
+        _show("the verdict", lambda: create_table_artifact(rows, key=key, description=headline))
     if tracker_page:
         publish_link(deployment, "mlflow", tracker_page, "The run in MLflow")
     if report:
