@@ -1,8 +1,8 @@
 # Two commands do everything on a fresh machine with python3 and make:
 #   make demo    set up, and run the main job on this machine's processor
 #   make test    set up, and run all checks and tests
-# Other targets: setup, check, engine, test-fast, tests-without-engine, tests-with-engine, lock,
-# clean.
+# Other targets: setup, check, engine, test-fast, tests-without-engine, tests-on-stack,
+# tests-with-engine, stack, lock, clean.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
@@ -23,7 +23,7 @@ export VLLM_NO_USAGE_STATS := 1
 # that it imports: an engine then boots half a minute later, a command one and a half seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo stack test test-fast tests-without-engine tests-with-engine check setup engine lock clean
+.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check setup engine lock clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
@@ -37,6 +37,7 @@ test:
 	@$(PYTHON) infra/run_parts.py \
 	  "setup=control environment" "check=style, imports and types" \
 	  "engine=engine environment and model" "tests-without-engine=tests without an engine" \
+	  "tests-on-stack=tests on Prefect, MLflow and S3" \
 	  "tests-with-engine=tests on real engines"
 
 # Everything that needs no engine.
@@ -45,7 +46,11 @@ test-fast:
 	  "check=style, imports and types" "tests-without-engine=tests without an engine"
 
 tests-without-engine: setup
-	$(BIN)/pytest -q -m "not engine and not gpu" -n $(WORKERS) --dist worksteal --durations 10
+	$(BIN)/pytest -q -m "not engine and not gpu and not stack" -n $(WORKERS) --dist worksteal --durations 10
+
+# In one process: its tests share the three servers.
+tests-on-stack: setup
+	$(BIN)/pytest -q -m stack --durations 10
 
 # In one process: its tests share engines, and nothing else may load the machine.
 tests-with-engine: engine
