@@ -131,9 +131,9 @@ def newest_version(
         try:
             run_uv(arguments, lines.append, environment)
         except UvFailed as error:
-            said = "\n".join(error.tail).lower()
-            if any(mark in said for mark in _UNREACHABLE):
-                raise IndexUnreachable(distribution, error.tail[-1].strip()) from error
+            said = [line for line in error.tail if any(m in line.lower() for m in _UNREACHABLE)]
+            if said:
+                raise IndexUnreachable(distribution, said[-1].strip()) from error
             raise
     pattern = re.compile(rf"{re.escape(distribution)}==(\S+)")
     found = [match.group(1) for line in lines if (match := pattern.fullmatch(line.strip()))]

@@ -38,6 +38,31 @@ with marked_run("retune chat", pathlib.Path(sys.argv[1])):
     sys.stdin.read()
 """
 
+#: A run with a supervised engine, as every run has, that will not hear SIGTERM.
+SUPERVISED = """
+import pathlib, sys, time
+from tabletune.maintain.reaper import marked_run
+from tabletune.measure.launch import EngineLaunch
+from tabletune.measure.runner import RunningEngine
+folder = pathlib.Path(sys.argv[1])
+stubborn = (
+    "import pathlib, signal, sys, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+    "pathlib.Path(sys.argv[1], 'deaf').touch(); time.sleep(600)"
+)
+launch = EngineLaunch(
+    python=pathlib.Path(sys.executable), model="m", log_path=folder / "engine.log",
+    command=(sys.executable, "-c", stubborn, sys.argv[1]),
+)
+with marked_run("retune chat", folder):
+    engine = RunningEngine(launch, 1)
+    while engine.pid is None:
+        engine.died()
+        time.sleep(0.01)
+    print(engine.pid, flush=True)
+    print(engine._supervisor.pid, flush=True)
+    sys.stdin.read()
+"""
+
 
 class RealClock(FixedClock):
     """The time that really passes."""
@@ -62,10 +87,12 @@ def started() -> Iterator[list[subprocess.Popen[str]]]:
                 pipe.close()
 
 
-def begin_run(folder: pathlib.Path, started: list[subprocess.Popen[str]]) -> tuple[int, int]:
-    """A run with its engine and core up; their process ids."""
+def begin_run(
+    folder: pathlib.Path, started: list[subprocess.Popen[str]], program: str = RUN
+) -> tuple[int, int]:
+    """A run with its engine and core (or supervisor) up; their process ids."""
     process = subprocess.Popen(
-        [sys.executable, "-c", RUN, str(folder)],
+        [sys.executable, "-c", program, str(folder)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -104,6 +131,21 @@ def test_engine_and_core_of_a_killed_run_are_stopped(
     until(lambda: dead(engine) and dead(core))
     assert not dead(bystander.pid)
     assert markers(tmp_path) == []
+
+
+def test_a_supervised_engine_is_stopped_when_run_and_supervisor_are_killed(
+    tmp_path: pathlib.Path, started: list[subprocess.Popen[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tabletune.maintain.reaper.TERM_GRACE_S", 0.3)
+    engine, supervisor = begin_run(tmp_path, started, SUPERVISED)
+    until((tmp_path / "deaf").exists)
+    os.kill(supervisor, signal.SIGKILL)
+    started[0].kill()
+    started[0].wait()
+    until(lambda: dead(supervisor))
+    assert not dead(engine)
+    assert reap(tmp_path, RealClock(), 0).stopped == (engine,)
+    until(lambda: dead(engine))
 
 
 def test_a_run_that_lives_keeps_its_engine(
