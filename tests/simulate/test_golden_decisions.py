@@ -40,7 +40,7 @@ def scenarios() -> dict[str, tuple[Scenario, float]]:
     return {
         "switches": (dataclasses.replace(switch, phases=tuple(short)), 48.0),
         "mistuned": (named.mistuned(small, ClosedLoop(32), 1), 15.0),
-        "misprofiled": (named.misprofiled(small, ClosedLoop(32), 4), 15.0),
+        "misprofiled": (named.misprofiled(small, ClosedLoop(32), 6), 15.0),
     }
 
 
