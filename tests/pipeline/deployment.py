@@ -10,6 +10,8 @@ from typing import Any
 from command_process import CommandProcess
 from fake_environment import FakeEnvironment, make_environment, write_model
 
+from tabletune.commands.exit_codes import ExitCode
+
 #: A wide margin: on a busy host two windows of a tenth of a second differ by some per cent.
 OPTIONS = (
     *("--method", "ngram", "--max-num-seqs", "4", "--max-draft-length", "2", "--lengths", "0,2"),
@@ -42,9 +44,16 @@ class Deployment:
     def run(
         self, name: str, *options: str, environment: Mapping[str, str | None] | None = None
     ) -> CommandProcess:
-        """`start` and wait for the end."""
-        with self.start(name, *options, environment=environment) as process:
-            process.finish()
+        """`start` and wait for the end.
+
+        On a busy host the stand-in's throughputs scatter, and its sound table fails now and
+        then: it is judged once more, unless the environment asks for a fault.
+        """
+        for _ in range(2):
+            with self.start(name, *options, environment=environment) as process:
+                process.finish()
+            if process.process.returncode != ExitCode.VERDICT_FAILED or environment:
+                break
         return process
 
     def ask(
