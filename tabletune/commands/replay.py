@@ -16,7 +16,7 @@ from tabletune.pipeline.replay import Replay, replay, runs_of
 from tabletune.pipeline.request import RequestError
 from tabletune.pipeline.why import Why, read_time, utc, why
 from tabletune.records.base import RecordError
-from tabletune.records.trace import DecisionFacts, NoteLine, Trace, parse_trace
+from tabletune.records.decision_log import DecisionFacts, NoteLine, Trace, parse_trace
 
 Log = Annotated[
     list[pathlib.Path],

@@ -10,7 +10,7 @@ import numpy as np
 from tabletune.core.controller.controller import Controller
 from tabletune.core.controller.decision import Decision
 from tabletune.records.base import RecordError
-from tabletune.records.trace import (
+from tabletune.records.decision_log import (
     KIND,
     MODE_EVENT,
     DecisionFacts,

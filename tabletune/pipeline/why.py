@@ -10,7 +10,7 @@ from tabletune.core.controller.controller import Controller
 from tabletune.pipeline.replay import entries_of, moments, new_controller, obstacle
 from tabletune.pipeline.request import RequestError
 from tabletune.records.base import RecordError
-from tabletune.records.trace import (
+from tabletune.records.decision_log import (
     KIND,
     MODE_EVENT,
     DecisionFacts,

@@ -9,7 +9,7 @@ from tabletune.pipeline.replay import replay, runs_of
 from tabletune.pipeline.request import RequestError
 from tabletune.pipeline.why import read_time, why
 from tabletune.records.base import RecordError
-from tabletune.records.trace import NoteLine, Trace, parse_trace
+from tabletune.records.decision_log import NoteLine, Trace, parse_trace
 from tests.records.decision_log import (
     BATCH_SIZE,
     END_S,

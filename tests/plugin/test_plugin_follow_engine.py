@@ -18,8 +18,8 @@ from tabletune.measure.probe import probe_engine
 from tabletune.measure.runner import start_engine
 from tabletune.pipeline.identify import fingerprint_of
 from tabletune.pipeline.request import RunRequest
+from tabletune.records.decision_log import parse_trace
 from tabletune.records.snapshot import LiveSnapshot
-from tabletune.records.trace import parse_trace
 from tests.engines import BOOT_DEADLINE_S, BOOT_TABLE, LONGEST, MAX_NUM_SEQS, engine_launch
 
 pytestmark = pytest.mark.engine

@@ -9,7 +9,7 @@ from rich.console import Console
 from tabletune.commands.top_view import Seen, view
 from tabletune.pipeline.replay import Replay, replay, runs_of
 from tabletune.pipeline.why import why
-from tabletune.records.trace import Trace, parse_trace
+from tabletune.records.decision_log import Trace, parse_trace
 from tabletune_vllm.live.decision_log import DecisionLog
 
 ONE, TWO = [0, 1, 1, 1, 1], [0, 2, 2, 2, 2]

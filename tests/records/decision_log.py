@@ -4,7 +4,7 @@ import numpy as np
 
 from tabletune.core.controller.controller import Controller
 from tabletune.core.controller.settings import ControllerSettings
-from tabletune.records.trace import encode_header, encode_note, encode_promote, encode_tick
+from tabletune.records.decision_log import encode_header, encode_note, encode_promote, encode_tick
 from tests.records.live import BAD, GOOD, MAX_NUM_SEQS, observed, promoted
 
 SEED = 11

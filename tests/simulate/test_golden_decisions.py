@@ -17,7 +17,7 @@ from tabletune.core.controller.decision import Decision
 from tabletune.core.controller.observation import LiveObservation
 from tabletune.core.controller.settings import ControllerSettings
 from tabletune.pipeline.replay import replay
-from tabletune.records.trace import encode_header, encode_tick, parse_trace
+from tabletune.records.decision_log import encode_header, encode_tick, parse_trace
 from tabletune.simulate.controller_policy import ControllerPolicy
 from tabletune.simulate.loads import ClosedLoop
 from tabletune.simulate.scenarios import named

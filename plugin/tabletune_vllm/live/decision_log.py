@@ -6,7 +6,7 @@ from tabletune.core.controller.controller import Controller
 from tabletune.core.controller.decision import Decision
 from tabletune.core.controller.observation import LiveObservation
 from tabletune.core.controller.promoted import Promoted
-from tabletune.records.trace import encode_header, encode_note, encode_promote, encode_tick
+from tabletune.records.decision_log import encode_header, encode_note, encode_promote, encode_tick
 from tabletune_vllm import __version__
 from tabletune_vllm.facts import EngineFacts
 from tabletune_vllm.live.trace_file import TraceFile

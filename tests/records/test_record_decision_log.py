@@ -11,7 +11,7 @@ from tabletune.core.controller.decision import Decision
 from tabletune.core.controller.observation import LiveObservation
 from tabletune.core.controller.plane import Plane
 from tabletune.records.base import RecordError
-from tabletune.records.trace import (
+from tabletune.records.decision_log import (
     MAX_LINE_BYTES,
     NoteLine,
     PromoteLine,
