@@ -21,11 +21,10 @@ _SUMS = (
 
 
 class _Split(NamedTuple):
-    """Prefill requests, their tokens in and out, and the K in force for the decodes."""
+    """Prefill requests, their tokens, and the K in force for the decodes."""
 
     prefills: int
     prefill_tokens: int
-    prefill_outputs: int
     draft_length: int
 
 
@@ -74,17 +73,13 @@ class Observer:
         drafted_requests = len(step.drafts)
         verified, drafted, accepted = step.counts or self._take_counts()
         shortest, longest, draft_tokens = draft_sizes(step.drafts, verified, drafted)
-        prefills, prefill_tokens, prefill_outputs, length_verified = self._split(
-            step, longest, draft_tokens
-        )
+        prefills, prefill_tokens, length_verified = self._split(step, longest, draft_tokens)
         decodes = batch_size - prefills
         if drafted_requests < decodes:
             shortest = 0
         request_steps = decodes if length_verified > 0 else 0
-        if step.invalid_requests:
-            output_tokens = sum(map(len, step.outputs))
-        else:
-            output_tokens = decodes + sum(accepted) + prefill_outputs
+        # vLLM has cut off by now what lies behind a request's end, so counts would tell too much.
+        output_tokens = sum(map(len, step.outputs))
 
         self.ring.append(
             step.time_s,
@@ -162,7 +157,7 @@ class Observer:
         if decoding and decode_only and not step.new:
             # The very requests that all decoded in the last step.
             length = self._last_length if longest <= self._last_length else UNKNOWN_LENGTH
-            return _Split(0, 0, 0, length)
+            return _Split(0, 0, length)
 
         starting = {*step.new, *step.resumed}
         if not decoding and step.cached_outputs.count(0):
@@ -178,9 +173,6 @@ class Observer:
                 if tokens > 1 + len(step.drafts.get(request, ()))
             )
             prefill_tokens = sum(map(scheduled.__getitem__, starting))
-        outputs = 0
-        if starting and step.outputs:
-            outputs = sum(len(step.outputs[step.index[request]]) for request in starting)
         known = len(starting) < len(scheduled) and longest <= self._last_length
         if known and not continued:
             last = self._last_scheduled
@@ -190,7 +182,7 @@ class Observer:
                 or all(request in last for request in cached if request not in starting)
             )
         length = self._last_length if known else UNKNOWN_LENGTH
-        return _Split(len(starting), prefill_tokens, outputs, length)
+        return _Split(len(starting), prefill_tokens, length)
 
     def _take_counts(self) -> Counts:
         """Empty draft_counts into requests verified, drafted and accepted through i."""

@@ -16,7 +16,7 @@ class Step:
     verified in the next; counts: the step's sums, or None where draft_counts holds them; new
     and resumed: requests that start or recompute; cached and
     cached_outputs: the others, and the output tokens each had (or surely has in flight);
-    outputs and index: the new tokens, and where in there those of a request are.
+    outputs: the new tokens per request, as vLLM left them.
     """
 
     time_s: float
@@ -29,7 +29,6 @@ class Step:
     cached: Sequence[str]
     cached_outputs: Sequence[int]
     outputs: Sequence[Sequence[int]]
-    index: Mapping[str, int]
     invalid_requests: int
     preempted_requests: int
     running_requests: int

@@ -28,7 +28,6 @@ class SchedulerOutput:
 class ModelRunnerOutput:
     sampled_token_ids: list[list[int]]
     cudagraph_stats: Any = None
-    req_id_to_index: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,8 +124,7 @@ class Scheduler:
         )
         tokens = [[7] * (1 + min(accepted, self.pending)) for _ in names]
         self.pending = length
-        index = {name: at for at, name in enumerate(names)}
-        return output, ModelRunnerOutput(tokens, req_id_to_index=index)
+        return output, ModelRunnerOutput(tokens)
 
 
 class EngineCore:

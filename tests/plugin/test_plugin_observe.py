@@ -21,7 +21,6 @@ def _step(**changes: Any) -> Step:
         "cached": [],
         "cached_outputs": [],
         "outputs": [],
-        "index": {},
         "invalid_requests": 0,
         "preempted_requests": 0,
         "running_requests": 1,

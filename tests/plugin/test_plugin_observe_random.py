@@ -107,7 +107,6 @@ class World:
             cached=cached,
             cached_outputs=[had[index[name]] for name in cached],
             outputs=tokens,
-            index=index,
             invalid_requests=0,
             preempted_requests=0,
             running_requests=1,

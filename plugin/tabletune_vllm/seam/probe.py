@@ -42,7 +42,7 @@ _OUTPUT_FIELDS = {
         "num_draft_tokens_per_pos",
         "num_accepted_tokens_per_pos",
     },
-    "ModelRunnerOutput": {"sampled_token_ids", "req_id_to_index", "cudagraph_stats"},
+    "ModelRunnerOutput": {"sampled_token_ids", "cudagraph_stats"},
 }
 
 

@@ -33,7 +33,6 @@ def step_of(
         cached=cached.req_ids,
         cached_outputs=cached.num_output_tokens,
         outputs=model_output.sampled_token_ids,
-        index=model_output.req_id_to_index,
         invalid_requests=len(output.num_invalid_spec_tokens or ()),
         preempted_requests=len(output.preempted_req_ids or ()),
         running_requests=running,
