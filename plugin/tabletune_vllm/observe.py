@@ -1,13 +1,13 @@
 """What is recorded of an engine step, from plain values that the seam hands over."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from tabletune_vllm.ring import StepRing
 from tabletune_vllm.step import Counts, Step, draft_sizes, is_thinned
 
 UNKNOWN_LENGTH = -1
 GRAPH_UNKNOWN, GRAPH_NONE, GRAPH_PIECEWISE, GRAPH_FULL = -1, 0, 1, 2
+_NOBODY: frozenset[str] = frozenset()
 _SUMS = (
     "prefill_steps",
     "scheduled_tokens",
@@ -20,12 +20,8 @@ _SUMS = (
 )
 
 
-class _Split(NamedTuple):
-    """Prefill requests, their tokens, and the K in force for the decodes."""
-
-    prefills: int
-    prefill_tokens: int
-    draft_length: int
+# Prefill requests, their tokens, and the K in force for the decodes.
+_Split = tuple[int, int, int]
 
 
 class Observer:
@@ -46,7 +42,9 @@ class Observer:
         self._last_time_s = 0.0
         self._last_scheduled: Mapping[str, int] = {}
         self._last_names: Sequence[str] = ()
-        self._last_prefills = 0
+        # Requests that computed their prompt in the last step, and in this one.
+        self._last_starting: set[str] | frozenset[str] = _NOBODY
+        self._starting: set[str] | frozenset[str] = _NOBODY
         self._last_length = UNKNOWN_LENGTH
         self._empty_steps = 0
         self._sums = dict.fromkeys(_SUMS, 0)
@@ -111,7 +109,7 @@ class Observer:
         )
         self._last_scheduled = step.scheduled
         self._last_names = [*step.cached, *step.new] if step.new else step.cached
-        self._last_prefills = prefills
+        self._last_starting = self._starting
         self._last_length = step.draft_length
 
         sums = self._sums
@@ -152,15 +150,17 @@ class Observer:
         """
         scheduled, cached = step.scheduled, step.cached
         continued = cached == self._last_names
-        decoding = continued and not self._last_prefills and not step.resumed
+        decoding = continued and not self._last_starting and not step.resumed
         decode_only = step.scheduled_tokens == len(scheduled) + draft_tokens
         if decoding and decode_only and not step.new:
             # The very requests that all decoded in the last step.
             length = self._last_length if longest <= self._last_length else UNKNOWN_LENGTH
-            return _Split(0, 0, length)
+            self._starting = _NOBODY
+            return 0, 0, length
 
+        continued = continued or is_thinned(cached, self._last_names)
         starting = {*step.new, *step.resumed}
-        if not decoding and step.cached_outputs.count(0):
+        if not decoding and self._any_unanswered(cached, step.cached_outputs, continued):
             pairs = zip(cached, step.cached_outputs, strict=True)
             starting.update(request for request, outputs in pairs if outputs == 0)
         prefill_tokens = sum(map(scheduled.__getitem__, starting))
@@ -176,13 +176,27 @@ class Observer:
         known = len(starting) < len(scheduled) and longest <= self._last_length
         if known and not continued:
             last = self._last_scheduled
-            known = (
-                is_thinned(cached, self._last_names)
-                or all(map(last.__contains__, cached))
-                or all(request in last for request in cached if request not in starting)
+            known = all(map(last.__contains__, cached)) or all(
+                request in last for request in cached if request not in starting
             )
         length = self._last_length if known else UNKNOWN_LENGTH
-        return _Split(len(starting), prefill_tokens, length)
+        self._starting = starting
+        return len(starting), prefill_tokens, length
+
+    def _any_unanswered(
+        self, cached: Sequence[str], outputs: Sequence[int], continued: bool
+    ) -> bool:
+        """Whether a request that is not new has no output yet, and so still computes its prompt.
+
+        Where all were in the last step it can only be one that was starting there; those that
+        joined last stand at the end.
+        """
+        tail = len(self._last_starting)
+        if continued and not tail:
+            return False
+        if continued and self._last_starting.issuperset(cached[-tail:]):
+            outputs = outputs[-tail:]
+        return 0 in outputs
 
     def _take_counts(self) -> Counts:
         """Empty draft_counts into requests verified, drafted and accepted through i."""
