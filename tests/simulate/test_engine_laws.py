@@ -1,6 +1,5 @@
 """Laws that hold whatever is simulated: conservation, repeatability, goodput, Little's law."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +9,7 @@ from tabletune.core.goodput import expected_tokens
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.table import build_table
 from tabletune.simulate.acceptance import AcceptanceModel
-from tabletune.simulate.lengths import FixedLength, LognormalLength
+from tabletune.simulate.lengths import LognormalLength
 from tabletune.simulate.loads import ClosedLoop, Load, OpenLoop, Trace
 from tabletune.simulate.policy import FixedPolicy, Policy, TablePolicy
 from tabletune.simulate.result import SimulationResult
@@ -233,19 +232,3 @@ def test_mean_times_are_the_profile_whatever_the_noise() -> None:
     cost = StepCost(constant_times(), noise=Noise(0.3, outlier_rate=0.02, outlier_factor=4.0))
     steps = engine(ClosedLoop(4), output=10**6, cost=cost).run(100.0).steps
     assert steps.step_time_s.mean() == pytest.approx(0.010 * (1 + 0.02 * 3), rel=0.02)
-
-
-def test_speed() -> None:
-    """200 simulated seconds per second of this process at 128 requests, about 9 ms a step."""
-    cost = StepCost(step_times(h200_surface(), 128), prefill_s_per_tok=1e-5, noise=Noise(0.02))
-    traffic = (Traffic(FixedLength(128), FixedLength(256)),)
-    simulated = engine(
-        workload=Workload(ClosedLoop(128), traffic),
-        policy=FixedPolicy(3),
-        cost=cost,
-        settings=EngineSettings(max_num_seqs=128),
-    )
-    simulated.run(2.0)
-    started = time.process_time()
-    simulated.run(42.0)
-    assert 40.0 / (time.process_time() - started) >= 200
