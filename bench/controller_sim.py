@@ -115,6 +115,7 @@ def main() -> None:
         show(Case(group, load, int(seed), name))
         return
     begun_s = time.monotonic()
+    before = 0 if options.rows is None else len(read_rows(options.rows))
     plan = cases(options.mistuned, options.others)
     rows = run_all(plan, options.processes, options.rows)
     found = figures(rows, from_rows(rows))
@@ -136,7 +137,9 @@ def main() -> None:
             "numpy": np.__version__,
         },
         "runs": len(rows),
+        "processor_time_s": round(sum(row["cpu_s"] for row in rows), 1),
         "wall_time_s": round(time.monotonic() - begun_s, 1),
+        "runs_kept_from_before": before,
     } | found
     options.out.write_text(json.dumps(found, indent=1) + "\n")
     for line in found["targets"]:

@@ -56,7 +56,7 @@ def shares(index: Index, group: str, policy: str) -> dict[str, Any]:
     }
 
 
-def recovered(index: Index, group: str, least_loss: float = 0.0) -> dict[str, Any]:
+def recovered(index: Index, group: str, least_loss: float = -np.inf) -> dict[str, Any]:
     """Share of the stale table's loss that the controller recovers, over all windows together,
     by expected throughput and by tokens, with a 95 % bootstrap interval over seeds.
 

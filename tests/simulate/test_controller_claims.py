@@ -52,10 +52,10 @@ def test_the_mistuned_tables_tried_here_were_worth_leaving() -> None:
 
 
 def test_after_a_switch_of_traffic_most_of_the_loss_is_recovered() -> None:
-    cases = [("closed 4", 1), ("closed 16", 1), ("closed 128", 1)]
-    assert recovered("switch", cases) >= 0.85
+    cases = [("closed 16", 1), ("closed 128", 1)]
+    assert recovered("switch", cases) >= 0.93
     for load, seed in cases:
-        assert min(shares(ran("switch", load, seed))) >= 0.98
+        assert min(shares(ran("switch", load, seed))) >= 0.99
 
 
 def test_a_drafter_that_becomes_useless_is_left_and_taken_up_again() -> None:
@@ -64,8 +64,8 @@ def test_a_drafter_that_becomes_useless_is_left_and_taken_up_again() -> None:
 
 
 def test_most_of_what_a_wrong_profile_costs_is_recovered() -> None:
-    cases = [("closed 32", 0), ("closed 64", 1), ("closed 16", 1), ("closed 128", 2)]
-    assert recovered("mis-profiled", cases) >= 0.85
+    cases = [("closed 4", 6), ("closed 16", 1), ("closed 32", 7), ("closed 64", 1)]
+    assert recovered("mis-profiled", cases) >= 0.9
 
 
 def test_steady_traffic_is_left_alone() -> None:
