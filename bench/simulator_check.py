@@ -80,11 +80,15 @@ class Check:
         self.window_s, self.async_scheduling = window_s, async_scheduling
         self.progress = TerminalProgress()
         natural = natural_requests(sample_prompts(request), live, self.progress, OUTPUT_TOK)
+        # The samples come in groups of like prompts: mixed, so that no window has one group only.
+        order = np.random.default_rng(1).permutation(len(natural)).tolist()
+        natural = [natural[i] for i in order]
         # Every request has the same output, so that the simulator needs no distribution of it.
         self.requests = [LoadRequest(r.prompt, OUTPUT_TOK, {"ignore_eos": True}) for r in natural]
         self.prompts_tok = tuple(len(r.prompt) for r in natural if isinstance(r.prompt, list))
         self.cells: dict[tuple[int, int], CellSamples] = {}
         self.windows: dict[tuple[str, int], list[StepBatch]] = {}
+        self.sent_tok: dict[tuple[str, int], list[int]] = {}  # prompts that began in the windows
         self.load_average: list[float] = []
 
     def profile(self, share: float) -> None:
@@ -120,12 +124,13 @@ class Check:
             self.live.api.swap_table(self.table)
         else:
             self.live.api.pin(int(name.removeprefix("fixed ")))
-        steps = self._steps(load, number)
+        steps, prompts_tok = self._steps(load, number)
         self.windows.setdefault((name, load), []).append(steps)
+        self.sent_tok.setdefault((name, load), []).extend(prompts_tok)
         self.load_average.append(round(os.getloadavg()[0], 2))
         self.progress.say(f"{name}, {load} open: {throughput_tok_s(steps):.1f} tok/s")
 
-    def _steps(self, load: int, number: int) -> StepBatch:
+    def _steps(self, load: int, number: int) -> tuple[StepBatch, list[int]]:
         stream = staggered(self.requests, load, number * 7 * load, len(self.requests) + load)
         reader = StepReader(self.live.api)
         address, model = self.live.api.address, self.live.model.name
@@ -138,10 +143,11 @@ class Check:
             batches.append(reader.read_new())
             if loop.done.is_set() or loop.counts.failed:
                 raise RuntimeError(f"expected requests to run on, found {loop.counts}")
+            began = stream[load : load + loop.counts.completed]
         steps = concatenate(batches)
         ramped = np.cumsum(steps.output_tok) >= RAMP_TOK * load
         time.sleep(0.3)  # the cancelled requests leave the engine
-        return steps.select(ramped)
+        return steps.select(ramped), [len(r.prompt) for r in began if isinstance(r.prompt, list)]
 
     def run(self, rounds: int) -> dict[str, Any]:
         """Everything, in turn; then the simulator's answers."""
@@ -170,8 +176,10 @@ class Check:
             policy, counts = self.policies()[name], counts_of(batches, longest)
             rates = [throughput_tok_s(batch) for batch in batches]
             own = own_times_s(batches, longest, times)
-            simulated = simulate_tok_s(real, times, counts, policy, load)
-            seen = dataclasses.replace(real, overheads=own_overheads(batches, load, own, found))
+            sent = tuple(self.sent_tok[name, load]) or self.prompts_tok
+            told = dataclasses.replace(real, prompts_tok=sent)
+            simulated = simulate_tok_s(told, times, counts, policy, load)
+            seen = dataclasses.replace(told, overheads=own_overheads(batches, load, own, found))
             with_own = simulate_tok_s(seen, own, counts, policy, load)
             mean = float(np.mean(rates))
             rows.append(
@@ -182,6 +190,7 @@ class Check:
                     "simulated_tok_s": round(simulated, 2),
                     "error": round(simulated / mean - 1, 4),
                     "error_own_times": round(with_own / mean - 1, 4),
+                    "mean_prompt_tok": round(float(np.mean(sent)), 1),
                     "counts": {
                         "drafted_through": counts.drafted_through.tolist(),
                         "accepted_through": counts.accepted_through.tolist(),
