@@ -2,7 +2,7 @@
 
     python -m bench.overhead --out bench/results/overhead.json [--steps 1000000]
     python -m bench.overhead --out bench/results/overhead.json \
-        --engine PYTHON --model FOLDER [--pairs 12]
+        --engine PYTHON --model FOLDER [--pairs 12] [--logs FOLDER]
 
 Without an engine: the hot path, which is all that runs on the engine's own thread. For each kind
 of step at 256 requests, a hooked scheduler against a plain one that does nothing, step by step
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--engine", type=pathlib.Path)
     parser.add_argument("--model", type=pathlib.Path)
+    parser.add_argument("--logs", type=pathlib.Path)
     parser.add_argument("--pairs", type=int, default=12)
     options = parser.parse_args(arguments)
     result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
@@ -56,7 +57,7 @@ def main(arguments: Sequence[str]) -> int:
     else:
         from bench.overhead_engines import throughput
 
-        measured = throughput(options.engine, options.model, options.pairs)
+        measured = throughput(options.engine, options.model, options.pairs, options.logs)
         result["serving"] = {**run, **measured, "limit_share": LIMIT_SHARE}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import json
+import os
 import pathlib
 import sys
 import tempfile
@@ -27,15 +28,20 @@ from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
 
 SIZE, LONGEST, LENGTH = 8, 4, 2
-CONCURRENCY, TOKENS = 8, 48
+CONCURRENCY, TOKENS = 8, 32
 AT = "2026-01-01T00:00:00+00:00"
 BOOT_S = 300.0
 
 
-def throughput(python: pathlib.Path, model: pathlib.Path, pairs: int) -> dict[str, Any]:
-    """Tokens per second of both, in `pairs` pairs of windows, and their ratio."""
-    with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as stack:
-        folder = pathlib.Path(name)
+def throughput(
+    python: pathlib.Path, model: pathlib.Path, pairs: int, logs: pathlib.Path | None
+) -> dict[str, Any]:
+    """Tokens per second of both, in `pairs` pairs of windows, and their ratio.
+
+    logs: a new folder for the engines' logs, None to throw them away.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         store = _store(folder / "store", python, model)
         environment = {
             "TABLETUNE_SOURCE": store.as_uri(),
@@ -50,24 +56,34 @@ def throughput(python: pathlib.Path, model: pathlib.Path, pairs: int) -> dict[st
             "with": _launch(python, model, folder / "with.log", PluginMode.SERVE, environment),
         }
         clients: dict[str, httpx.Client] = {}
+        pids: dict[str, int] = {}
         for side, launch in launches.items():
             running = stack.enter_context(start_engine(launch, BOOT_S))
+            assert running.pid is not None
+            pids[side] = running.pid
             clients[side] = stack.enter_context(
                 httpx.Client(base_url=running.base_url, timeout=300.0)
             )
             window_tok_s(clients[side], str(model), 0)
         windows: dict[str, list[float]] = {side: [] for side in clients}
+        busy: dict[str, list[float]] = {side: [] for side in clients}
         for number in range(pairs):
             order = list(clients) if number % 2 == 0 else list(clients)[::-1]
             for side in order:
+                begun_s = processor_s(pids[side])
                 windows[side].append(window_tok_s(clients[side], str(model), number))
+                busy[side].append(processor_s(pids[side]) - begun_s)
             print(f"pair {number + 1} of {pairs}", file=sys.stderr)
         status = clients["with"].get("/tabletune/status").json()
     ratios = np.array(windows["with"]) / np.array(windows["without"])
+    # Each window has the same tokens; less depends on who else uses the machine.
+    busy_ratios = np.array(busy["with"]) / np.array(busy["without"])
     return {
         "what": f"{CONCURRENCY} requests at a time, {TOKENS} tokens each, K={LENGTH} everywhere",
         "tok_s": {side: [round(v, 2) for v in values] for side, values in windows.items()},
+        "processor_s": {side: [round(v, 3) for v in values] for side, values in busy.items()},
         "ratio": interval(ratios),
+        "processor_ratio": interval(busy_ratios),
         "plugin": {
             "active": status["active"],
             "mode": status["controller"]["mode"],
@@ -107,6 +123,24 @@ def window_tok_s(client: httpx.Client, model: str, number: int) -> float:
         begun = time.perf_counter()
         tokens = sum(pool.map(complete, range(CONCURRENCY)))
         return tokens / (time.perf_counter() - begun)
+
+
+def processor_s(pid: int) -> float:
+    """Processor seconds of a process and all below it so far."""
+    parents: dict[int, list[int]] = {}
+    spent: dict[int, int] = {}
+    for path in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            number = int(path.parent.name)
+            parents.setdefault(int(fields[1]), []).append(number)
+            spent[number] = int(fields[11]) + int(fields[12])
+    below, total = [pid], 0
+    while below:
+        number = below.pop()
+        total += spent.get(number, 0)
+        below += parents.get(number, [])
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def _launch(
