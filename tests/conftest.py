@@ -5,12 +5,17 @@ import pathlib
 import signal
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.launch import PluginMode
 from tabletune.measure.runner import start_engine
 from tests.engines import BOOT_DEADLINE_S, SharedEngine, engine_launch
+
+# Examples run beside other tests and engines: how long one takes says nothing.
+hypothesis.settings.register_profile("shared-machine", deadline=None)
+hypothesis.settings.load_profile("shared-machine")
 
 # A shell starts what it puts into the background with SIGINT ignored, and programs inherit
 # that. The programs that these tests interrupt must be able to hear it.
