@@ -199,9 +199,7 @@ class LocalStack:
                 "MLFLOW_TRACKING_PASSWORD": self.credentials["mlflow"],
             }
         if "s3" in self._parts:
-            made |= self._aws() | {
-                "TABLETUNE_STORE": f"s3://{BUCKET}/{{name}}?endpoint={self.urls['s3']}"
-            }
+            made |= self._aws() | {"TT_STORE": f"s3://{BUCKET}/{{name}}?endpoint={self.urls['s3']}"}
         return made
 
     def _aws(self) -> dict[str, str]:

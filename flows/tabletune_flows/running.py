@@ -12,6 +12,7 @@ from prefect.exceptions import ObjectAlreadyExists
 from tabletune.maintain.deployments import load_deployments
 from tabletune.pipeline.request import RequestError
 from tabletune_flows import serving
+from tabletune_flows.settings import deployments_path
 from tabletune_tasks.names import pool_name
 
 
@@ -53,6 +54,7 @@ def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
 
     Raises:
         RequestError: there is no such flow, or it takes no such parameter.
+        DeploymentsError: the file cannot be used.
     """
     flows = {flow.name: flow for flow in serving.EVERY}
     flow = flows.get(name)
@@ -62,4 +64,6 @@ def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     wrong = sorted(name for name in parameters if name not in known)
     if wrong:
         raise RequestError("--param", f"{', '.join(known)}", wrong[0], "correct its name")
+    # Before any server is started: what is wrong in the file is told in a line, not a traceback.
+    load_deployments(pathlib.Path(parameters.get("config") or deployments_path()))
     return dict(flow(**parameters))

@@ -37,6 +37,13 @@ KNOWN_NAMES = (
     "TABLETUNE_SOURCE",
     *FOLLOW_NAMES,
 )
+#: What the command line and the flows read. A shell that has them may start an engine too.
+OTHERS_NAMES = (
+    "TABLETUNE_DEPLOYMENTS",
+    "TABLETUNE_ENGINE_ROOT",
+    "TABLETUNE_SIGNING_KEY",
+    "TABLETUNE_STATE",
+)
 RING_STEPS_MIN, RING_STEPS_MAX, RING_STEPS_DEFAULT = 256, 1_048_576, 65_536
 
 
@@ -91,12 +98,12 @@ class Settings:
 
 
 def read_settings(environ: Mapping[str, str]) -> Settings | None:
-    """Parse every TABLETUNE_* variable; None when there is none.
+    """Parse every TABLETUNE_* variable of the plugin; None when there is none.
 
     Raises:
         SettingsError: for an unknown name or a value that is not exactly what is documented.
     """
-    names = sorted(name for name in environ if name.startswith(PREFIX))
+    names = sorted(n for n in environ if n.startswith(PREFIX) and n not in OTHERS_NAMES)
     if not names:
         return None
     for name in names:

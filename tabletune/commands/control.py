@@ -1,6 +1,7 @@
 """control: the kill switch of the engines that follow a channel."""
 
 import pathlib
+import sys
 from typing import Annotated, cast
 
 import typer
@@ -58,4 +59,11 @@ def control(
         print(
             f"engines of channel {channel} do at most: {found.mode} "
             f"(set by {found.set_by} at {found.set_at}: {found.reason})"
+        )
+    if channel not in opened.channels():
+        there = ", ".join(opened.channels()) or "none"
+        print(
+            f"note: channel {channel} of {opened.url} never had a table; channels there: {there}. "
+            "If engines follow another one, name it with --store and --channel",
+            file=sys.stderr,
         )

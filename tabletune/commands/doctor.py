@@ -14,6 +14,7 @@ from tabletune.commands.options import DEFAULT_OUT, EngineRoot, Json, Out, Store
 from tabletune.measure.compat import PLUGIN_VERSIONS
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.measure.installed_engine import InstalledEngine
+from tabletune.measure.plugin_source import command_to_install, plugin_source
 from tabletune.measure.probe import ProbeError, probe_engine
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.store.check import problems
@@ -85,7 +86,7 @@ def _engine(engine: InstalledEngine) -> list[Finding]:
         )
     plugin = facts["plugin"]
     if plugin["version"] is None or len(plugin["entry_points"]) < 2:
-        advice = f"{engine.python} -m pip install tabletune-vllm, or create the environment again"
+        advice = command_to_install(engine.python, plugin_source())
         findings.append(Finding(subject, "problem", "the plugin is not installed", advice))
     else:
         findings.append(Finding(f"{subject} plugin", "ok", f"version {plugin['version']}"))

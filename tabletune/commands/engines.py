@@ -25,7 +25,7 @@ def create(
         pathlib.Path | None,
         typer.Option(help="Enter an environment that exists, by its python; it stays as it is."),
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Its name [default: from the version].")] = None,
+    name: Annotated[str | None, typer.Option(help="Its name (default: from the version).")] = None,
     plugin: Annotated[
         pathlib.Path | None, typer.Option(help="A source tree or wheel of tabletune-vllm.")
     ] = None,
@@ -79,7 +79,11 @@ def list_engines(root: EngineRoot = None, as_json: Json = False) -> None:
 
 
 @app.command()
-def remove(name: str, root: EngineRoot = None, as_json: Json = False) -> None:
+def remove(
+    name: Annotated[str, typer.Argument(help="A name from `tabletune engine list`.")],
+    root: EngineRoot = None,
+    as_json: Json = False,
+) -> None:
     """Remove an engine environment that was made here, or the entry of one that was not."""
     facts = EngineEnvironments(engine_root(root)).remove(name)
     if as_json:

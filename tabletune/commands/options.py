@@ -20,17 +20,17 @@ StoreUrl = Annotated[
     str | None,
     typer.Option(
         "--store",
-        help="The table store: a folder, file:///… or s3://bucket/prefix [default: OUT/store].",
+        help="The table store: a folder, file:///… or s3://bucket/prefix (default: OUT/store).",
     ),
 ]
 Channel = Annotated[str, typer.Option(help="The channel, such as live or canary.")]
-Who = Annotated[str | None, typer.Option("--by", help="Who does it [default: the user's name].")]
+Who = Annotated[str | None, typer.Option("--by", help="Who does it (default: the user's name).")]
 EngineRoot = Annotated[
     pathlib.Path | None,
     typer.Option(
         "--root",
         envvar="TABLETUNE_ENGINE_ROOT",
-        help="Where engine environments live [default: the user's data folder].",
+        help="Where engine environments live (default: the user's data folder).",
     ),
 ]
 

@@ -32,7 +32,7 @@ def replay_log(
         str | None, typer.Option(help="Why at this time (UTC): 03:12, or ISO 8601, or seconds.")
     ] = None,
     batch_size: Annotated[
-        int | None, typer.Option(help="Why at this batch size [default: the last one seen].")
+        int | None, typer.Option(help="Why at this batch size (default: the last one seen).")
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -15,6 +15,7 @@ from tabletune.commands.options import (
     Json,
     Out,
     StoreUrl,
+    Who,
 )
 from tabletune.commands.results import show_commands, show_table, show_verdict
 from tabletune.commands.who import user_name
@@ -135,7 +136,7 @@ def promote_version(
     ] = False,
     out: Out = DEFAULT_OUT,
     store: StoreUrl = None,
-    by: Annotated[str | None, typer.Option("--by")] = None,
+    by: Who = None,
     as_json: Json = False,
 ) -> None:
     """Put a validated table version in force on a channel.
@@ -167,7 +168,7 @@ def roll_back(
     reason: Reason = "rolled back by hand",
     out: Out = DEFAULT_OUT,
     store: StoreUrl = None,
-    by: Annotated[str | None, typer.Option("--by")] = None,
+    by: Who = None,
     as_json: Json = False,
 ) -> None:
     """Put a channel's earlier table version in force again."""
@@ -189,10 +190,12 @@ class NoSuchVersion(StoreError):
         if found:
             there, advice = f"{len(found)} that begin like that", "give more of the hash"
         else:
-            channels = ", ".join(store.channels()) or "none"
-            versions = ", ".join(v[:12] for v in store.list(TableVersion)[:8]) or "none"
-            there = f"none; channels: {channels}; versions: {versions}"
-            advice = "name one of them (four characters or more of a version), or see --store"
+            channels, versions = store.channels(), store.list(TableVersion)
+            shown = ", ".join(v[:12] for v in versions[:8]) or "none"
+            there = f"none; channels: {', '.join(channels) or 'none'}; versions: {shown}"
+            advice = "name one of them (four characters or more of a version)"
+            if not (channels or versions):
+                advice = "name the folder of a run with --out, or its store with --store"
         super().__init__(
             f"a channel, or one table version beginning with {name!r}, in {store.url}",
             there,

@@ -60,7 +60,10 @@ def read_yaml(path: pathlib.Path) -> Parsed:
         with path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
-        raise YamlProblem(path, 1, f"expected a file, found none to read ({error})") from error
+        reason = error.strerror or str(error)
+        advice = "name the deployments file with --config or TABLETUNE_DEPLOYMENTS"
+        what = f"expected a file, found none to read ({reason}); {advice}"
+        raise YamlProblem(path, 1, what) from error
     if len(data) > MAX_BYTES:
         raise YamlProblem(path, 1, f"expected at most {MAX_BYTES} bytes, found more; split it")
     loader = _LOADER(data)

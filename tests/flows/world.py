@@ -39,7 +39,7 @@ class FlowWorld:
 
     @property
     def store_url(self) -> str:
-        return self.stack.client_environment()["TABLETUNE_STORE"].replace("{name}", self.name)
+        return self.stack.client_environment()["TT_STORE"].replace("{name}", self.name)
 
     @property
     def store(self) -> Store:

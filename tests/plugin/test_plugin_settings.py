@@ -12,6 +12,15 @@ def test_nothing_set_means_no_settings() -> None:
     assert read_settings({"PATH": "/bin", "VLLM_PLUGINS": "tabletune"}) is None
 
 
+def test_what_the_command_line_reads_is_left_alone() -> None:
+    others = {"TABLETUNE_ENGINE_ROOT": "/engines", "TABLETUNE_SIGNING_KEY": "/key"}
+    assert read_settings(others) is None
+    settings = read_settings(others | {"TABLETUNE_SOURCE": "file:///srv/tables"})
+    assert settings is not None
+    assert settings.follow is not None
+    assert settings.ignored == ()
+
+
 def test_measure_turns_on() -> None:
     settings = read_settings({"TABLETUNE_MEASURE": "1", "TABLETUNE_RING_STEPS": "512"})
     assert settings is not None
