@@ -42,6 +42,7 @@ from tabletune.measure.engine_install import BadRequirement
 from tabletune.measure.installed_engine import EnvironmentProblem
 from tabletune.measure.materialise import MaterialiseError
 from tabletune.measure.metrics import MetricsError
+from tabletune.measure.plugin_source import BadPluginSource
 from tabletune.measure.probe import ProbeError
 from tabletune.measure.profile_client import ClientProfileError
 from tabletune.measure.profile_in_engine import LoadStoppedError
@@ -58,7 +59,14 @@ from tabletune.store.errors import StoreError
 #: Every error that is explained by its own message, and its exit status.
 EXPLAINED: tuple[tuple[tuple[type[BaseException], ...], ExitCode], ...] = (
     (
-        (RequestError, PromptFileError, BadRequirement, ArtifactError, DeploymentsError),
+        (
+            RequestError,
+            PromptFileError,
+            BadRequirement,
+            BadPluginSource,
+            ArtifactError,
+            DeploymentsError,
+        ),
         ExitCode.USAGE,
     ),
     ((Unsupported, UnsupportedEngineError, GraphSettingsError), ExitCode.UNSUPPORTED),

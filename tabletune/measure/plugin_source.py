@@ -16,7 +16,7 @@ class BadPluginSource(Exception):
         self.path = path
         super().__init__(
             f"expected a wheel of tabletune-vllm or its source folder, found {str(path)!r} "
-            f"({reason})"
+            f"({reason}); without --plugin it is the one of this tabletune"
         )
 
 

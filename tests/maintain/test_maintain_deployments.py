@@ -72,7 +72,7 @@ def test_latest_has_no_environment_of_its_own(tmp_path: pathlib.Path) -> None:
         ("    max_num_seqs: lots\n", "17: deployments.chat-8b.max_num_seqs: "),
         ("    max_num_seqs: 2.5\n", "17: deployments.chat-8b.max_num_seqs: "),
         ("    max_num_seqs: no\n", "17: deployments.chat-8b.max_num_seqs: "),
-        ("    max_nmu_seqs: 4\n", "17: deployments.chat-8b.max_nmu_seqs: Extra"),
+        ("    max_nmu_seqs: 4\n", "17: deployments.chat-8b.max_nmu_seqs: expected a field of docs"),
         ("    margins:\n      best_fixed: 2\n", "18: deployments.chat-8b.margins.best_fixed: "),
         ("    schedule:\n      cron: daily\n", "17: deployments.chat-8b.schedule: expected 5 cron"),
         ("    schedule: {timezone: Mars/Base}\n", "17: deployments.chat-8b.schedule: no time zone"),
