@@ -113,6 +113,13 @@ def print_result(result: RunResult, console: Console | None = None) -> None:
     console.print(f"table version [bold]{version}[/bold]\n  {escape(state)}")
     for note in move.notes if move is not None else ():
         console.print(f"  {note}", markup=False, soft_wrap=True)
+    if result.verdict is None or not result.verdict.passed:
+        why = "was not validated" if result.verdict is None else "did not pass"
+        warning = (
+            f"  for trying it out only: this table {why}; with the plugin an engine boots with it "
+            "and then follows what the channel holds"
+        )
+        console.print(warning, soft_wrap=True)
     show_commands(result.commands, console)
     console.print(f"report: {result.report_html}", markup=False, soft_wrap=True)
 
