@@ -17,12 +17,13 @@ from tests.engines import BOOT_DEADLINE_S, SharedEngine, engine_launch
 hypothesis.settings.register_profile("shared-machine", deadline=None)
 hypothesis.settings.load_profile("shared-machine")
 
-# A shell starts what it puts into the background with SIGINT ignored, and programs inherit
-# that. The programs that these tests interrupt must be able to hear it.
+# A shell starts what it puts into the background with SIGINT ignored, nohup with SIGHUP, and
+# programs inherit that. The programs that these tests interrupt must be able to hear both.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # the same under nohup
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    # Heard by a program that this one starts, deaf here: under nohup the tests go on.
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -17,6 +17,8 @@ OPTIONS = (
     *("--method", "ngram", "--max-num-seqs", "4", "--max-draft-length", "2", "--lengths", "0,2"),
     *("--prompt-count", "8", "--concurrency", "2", "--margin", "0.3"),
 )
+#: How often a sound table may be judged.
+JUDGEMENTS = 4
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,9 @@ class Deployment:
         """`start` and wait for the end.
 
         On a busy host the stand-in's throughputs scatter, and its sound table fails now and
-        then: it is judged once more, unless the environment asks for a fault.
+        then: it is judged again, unless the environment asks for a fault.
         """
-        for _ in range(2):
+        for _ in range(JUDGEMENTS):
             with self.start(name, *options, environment=environment) as process:
                 process.finish()
             if process.process.returncode != ExitCode.VERDICT_FAILED or environment:
