@@ -112,7 +112,7 @@ def test_failures_over_http_are_explained(
 @pytest.mark.parametrize("fault", ["hang", "cut", "trickle"])
 def test_a_web_server_is_not_waited_for_without_end(web: FaultyServer, fault: str) -> None:
     web.objects["a"] = b"x" * 400
-    source = HttpSource(web.address, timeout_s=0.3, body_s=0.3)
+    source = HttpSource(web.address, timeout_s=1.5, body_s=1.5)
     setattr(web.faults, fault, True)
     with pytest.raises(StoreUnreachable):
         source.read("a", 1000)

@@ -25,7 +25,7 @@ STATES = (Refused, Unreachable)
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A web server is given up after a third of a second, so that tests are quick."""
-    monkeypatch.setattr(opening, "HttpSource", lambda url: HttpSource(url, 0.3, 0.3))
+    monkeypatch.setattr(opening, "HttpSource", lambda url: HttpSource(url, 1.5, 1.5))
 
 
 def object_file(channel: Channel, kind: str, name: str) -> pathlib.Path:
