@@ -5,8 +5,7 @@ jumps over a range between two steps. So the length wanted is reached over stepp
 shortest way of allowed transitions, one a step, within the envelope where there is such a way.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Collection
 
 # step[last][wanted] = the length of the next step.
 _Hops = dict[int, dict[int, int]]
@@ -53,10 +52,6 @@ class Routes:
         hops = self._hops[batch_size].get(last)
         # A length above all that are forbidden or usable (pinned by hand before) may be left.
         return wanted if hops is None else hops[wanted]
-
-    def crosses(self, lengths: Sequence[int]) -> tuple[int, int] | None:
-        """The first forbidden pair of consecutive lengths, or None."""
-        return next((pair for pair in pairwise(lengths) if pair in self.forbidden), None)
 
     def _hops_within(self, usable: frozenset[int]) -> _Hops:
         hops: _Hops = {}

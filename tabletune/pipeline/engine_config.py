@@ -57,19 +57,14 @@ def measuring_arguments(request: RunRequest, plan: CapturePlan) -> list[str]:
     ]
 
 
-def stock_arguments(request: RunRequest, version: TableVersion) -> list[str]:
-    """The arguments that are printed for use, exactly."""
-    return serve_arguments(
-        version,
-        request.method,
-        request.drafter,
-        request.engine_args,
-        method_settings(request, version.plan.max_draft_length),
-    )
+def serving_arguments(
+    request: RunRequest, version: TableVersion, table: Table | None = None
+) -> list[str]:
+    """The arguments that are printed for use, exactly.
 
-
-def adapting_arguments(request: RunRequest, version: TableVersion, table: Table) -> list[str]:
-    """The same for an engine with the plugin, which boots with `table` (records/boot_table.py)."""
+    table: what an engine with the plugin boots with (records/boot_table.py); None for a stock
+    engine, which boots with the version's own.
+    """
     return serve_arguments(
         version,
         request.method,

@@ -9,7 +9,7 @@ from typing import Any
 
 from tabletune.core.boot_table import Loss, predicted_losses
 from tabletune.pipeline.build import Evidence
-from tabletune.pipeline.engine_config import adapting_arguments, stock_arguments
+from tabletune.pipeline.engine_config import serving_arguments
 from tabletune.pipeline.offline import asked_for
 from tabletune.pipeline.plans import plan_for_table
 from tabletune.pipeline.request import RequestError, RunRequest
@@ -87,10 +87,10 @@ def serve_commands(
     everywhere: dict[str, str] = {}
     if fingerprint.device.platform == "cpu":
         everywhere[CPU_KV_CACHE] = os.environ.get(CPU_KV_CACHE, CPU_KV_CACHE_GIB)
-    adapting = adapting_arguments(request, version, booted.table)
+    adapting = serving_arguments(request, version, booted.table)
     return ServeCommands(
         with_plugin=_line(everywhere | following, [*start, *adapting]),
-        without_plugin=_line(everywhere, [*start, *stock_arguments(request, version)]),
+        without_plugin=_line(everywhere, [*start, *serving_arguments(request, version)]),
         notes=booted.words(),
         graph_counts=_graph_counts(version, booted, fingerprint),
     )

@@ -23,7 +23,7 @@ from tabletune.measure.windows import LengthNotFollowedError, LoadEndedError
 from tabletune.pipeline.engine_config import (
     measuring_arguments,
     plain_arguments,
-    stock_arguments,
+    serving_arguments,
 )
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.plan import CapturePlan
@@ -144,7 +144,7 @@ class EngineSession:
         """
         self._progress.start("boot the stock engine and the one without speculation")
         jobs = [
-            ("stock", stock_arguments(self._request, version)),
+            ("stock", serving_arguments(self._request, version)),
             ("plain", plain_arguments(self._request)),
         ]
         with ThreadPoolExecutor(len(jobs)) as pool:
@@ -165,7 +165,7 @@ class EngineSession:
     @contextlib.contextmanager
     def stock(self, version: TableVersion) -> Iterator[LiveEngine]:
         """A stock engine with the table, on its own."""
-        arguments = stock_arguments(self._request, version)
+        arguments = serving_arguments(self._request, version)
         booted = self._boot("stock", arguments, PluginMode.OFF, self._progress)
         with self._serving(booted) as (live,):
             yield live

@@ -8,7 +8,7 @@ from tabletune.pipeline.engine_config import (
     measuring_arguments,
     naming_table,
     plain_arguments,
-    stock_arguments,
+    serving_arguments,
 )
 from tabletune.records.vllm_format import from_vllm
 from tests.pipeline.evidence import h200_plan, h200_request
@@ -51,7 +51,7 @@ def test_a_measuring_engine_gets_plan_table_and_the_users_keys() -> None:
 def test_the_stock_engine_boots_with_exactly_what_is_printed() -> None:
     request = h200_request()
     _, build = built(request)
-    arguments = stock_arguments(request, build.version)
+    arguments = serving_arguments(request, build.version)
     config = option(arguments, "--speculative-config")
     table = [[r.first, r.last, r.draft_length] for r in build.version.table.ranges]
     assert config["num_speculative_tokens_per_batch_size"] == table

@@ -23,6 +23,7 @@ from tabletune.store.errors import (
 )
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
+from tests.small_disk import mounted
 from tests.store.world import AT, World, after, make_version, pointer_for
 
 
@@ -107,17 +108,8 @@ def test_a_write_that_fails_is_explained_and_loses_nothing(
 @pytest.fixture
 def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     """A real file system of 64 KiB, where this user may mount one."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(mount)]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if done.returncode:
-        pytest.skip("this user may not mount a file system")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    with mounted(tmp_path / "disk", 64) as mount:
+        yield mount
 
 
 def fill(path: pathlib.Path) -> None:

@@ -6,11 +6,9 @@ of its own, named by what it follows and what it is; engines of one kind share i
 
 import contextlib
 import hashlib
-import os
 import pathlib
 import re
 import shutil
-import uuid
 from collections.abc import Mapping
 from typing import Final
 
@@ -18,6 +16,7 @@ from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.pointer import Pointer
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
+from tabletune.store.durable import write_durably
 from tabletune.store.folder_source import FolderSource
 from tabletune.store.layout import control_key, object_key, pointer_key
 from tabletune_vllm.source.engine_self import EngineSelf
@@ -82,18 +81,7 @@ class VersionCache:
         with contextlib.suppress(OSError):
             if path.read_bytes() == data:
                 return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.parent / f".tmp-{uuid.uuid4().hex}"
-        try:
-            with open(temporary, "xb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                temporary.unlink(missing_ok=True)
-            raise
+        write_durably(path, data)
 
     def _keep_only(self, keys: set[str]) -> None:
         with contextlib.suppress(OSError):

@@ -62,11 +62,6 @@ class Follower:
         """What the engine may do: its own ceiling or what the source's switch says, the lower."""
         return self._switch.mode
 
-    @property
-    def next_poll_s(self) -> float:
-        """When `poll` asks the source again."""
-        return self._schedule.next_s
-
     def due(self, now_s: float) -> bool:
         """Whether it is time for `poll`."""
         return self._schedule.due(now_s)

@@ -1,7 +1,7 @@
 """The cache on local disk: bounded, atomic, never in the way."""
 
+import os
 import pathlib
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from tabletune_vllm.source import Unreachable, cache
 from tabletune_vllm.source.cache import MAX_FOLDERS, VersionCache
 from tests.plugin.source.following import Channel, given
+from tests.small_disk import mounted
 
 
 def files(folder: pathlib.Path) -> list[str]:
@@ -84,17 +85,8 @@ def test_a_damaged_cache_is_not_used(
 @pytest.fixture
 def small_disk(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
     """A real file system of 16 KiB, where this user may mount one."""
-    mount = tmp_path / "disk"
-    mount.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", str(mount)]
-    try:
-        done = subprocess.run(command, capture_output=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount command")
-    if done.returncode:
-        pytest.skip("this user may not mount a file system")
-    yield mount
-    subprocess.run(["umount", str(mount)], check=True)
+    with mounted(tmp_path / "disk", 16) as mount:
+        yield mount
 
 
 def test_a_full_disk_costs_the_cache_and_nothing_else(
@@ -123,7 +115,7 @@ def test_a_full_disk_keeps_the_version_of_before(
 
     follower = folder_channel.follower(cache=tmp_path / "c")
     with monkeypatch.context() as patch:
-        patch.setattr(cache.os, "fsync", full)
+        patch.setattr(os, "fsync", full)
         given(follower.poll(0.0))
     assert "No space left" in str(follower.status()["cache_problem"])
     (tmp_path / "store").rename(tmp_path / "away")
