@@ -1,8 +1,9 @@
-"""run, profile, build and validate: the measuring commands."""
+"""run, profile and validate: the measuring commands."""
 
+import inspect
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any
 
@@ -26,7 +27,7 @@ from tabletune.commands.results import print_result, result_json
 from tabletune.commands.who import user_name
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.environments import EngineEnvironments
-from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.identify import find_inputs, identify_target
 from tabletune.pipeline.request import RequestError, RunRequest
 from tabletune.pipeline.run import RunSteps, run
 from tabletune.pipeline.workspace import Workspace
@@ -58,8 +59,15 @@ NAMING = frozenset(NAMING_EXAMPLES)
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is still valid.")]
 
 
-def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
-    """A command with all options of a run that takes the steps of `base`.
+#: What only promoting asks for, and what only validating does, by parameter.
+OF_PROMOTION = ("promote", "by")
+OF_VALIDATION = ("concurrency", "margin")
+
+
+def tuning_command(
+    base: RunSteps, summary: str, without: Collection[str] = ()
+) -> Callable[..., None]:
+    """A command that takes the steps of `base`, with all options of a run but those `without`.
 
     Without --model, --method or --engine it repeats what was last asked for in this folder,
     with the options that are given in place of the former ones.
@@ -145,6 +153,10 @@ def tuning_command(base: RunSteps, summary: str) -> Callable[..., None]:
         run_request(request, out, store, root, by, steps, as_json)
 
     command.__doc__ = summary
+    # Typer offers what the signature names; what it leaves out keeps its default.
+    offered = inspect.signature(command)
+    parameters = [p for p in offered.parameters.values() if p.name not in without]
+    command.__signature__ = offered.replace(parameters=parameters)  # type: ignore[attr-defined]
     return command
 
 
@@ -154,10 +166,12 @@ tune = tuning_command(
 profile = tuning_command(
     RunSteps(validate=False, promote=False),
     "Measure only: qualify, count acceptance and profile; nothing is validated or promoted.",
+    without=(*OF_PROMOTION, *OF_VALIDATION, "revalidate"),
 )
 validate = tuning_command(
     RunSteps(promote=False, revalidate=True),
     "Measure what is missing and validate the table by throughput; nothing is promoted.",
+    without=(*OF_PROMOTION, "revalidate"),  # it always validates
 )
 
 
@@ -215,8 +229,9 @@ def run_request(
     workspace = Workspace(out)
     with workspace.locked(), TerminalProgress() as progress:
         progress.start("identify the engine, the device and the models")
+        inputs = find_inputs(request)
         python = EngineEnvironments(engine_root(root)).resolve(request.engine).python
-        target = identify_target(request, python)
+        target = identify_target(request, python, inputs)
         store = open_store(store_url or str(workspace.store_root))
         result = run(
             request, target, workspace, store, SystemClock(), progress, user_name(by), steps

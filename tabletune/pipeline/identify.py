@@ -6,7 +6,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tabletune.identity.artifact import identify
+from tabletune.identity.artifact import Artifact, identify
 from tabletune.measure.compat import Refusal, check_support, default_runner
 from tabletune.measure.drafter import check_drafter
 from tabletune.measure.probe import probe_engine
@@ -54,21 +54,45 @@ class Target:
         return self.fingerprint.device.platform
 
 
-def identify_target(request: RunRequest, python: pathlib.Path) -> Target:
+@dataclass(frozen=True)
+class Inputs:
+    """What a request names besides its engine, and that is there. `drafter`: None for none."""
+
+    model: Artifact
+    drafter: Artifact | None
+
+
+def find_inputs(request: RunRequest) -> Inputs:
+    """Identify the models and read the prompts, before any engine is looked for.
+
+    Raises:
+        PromptFileError, ArtifactError: something is not there or cannot be used.
+    """
+    if request.prompts:  # read again later
+        load_prompts(pathlib.Path(request.prompts))
+    weights = needs_weights(request)
+    model = identify(request.model, require_weights=weights)
+    drafter = identify(request.drafter, require_weights=weights) if request.drafter else None
+    return Inputs(model, drafter)
+
+
+def identify_target(
+    request: RunRequest, python: pathlib.Path, inputs: Inputs | None = None
+) -> Target:
     """Probe the engine environment, identify the models, and check what is known to fail.
+
+    Args:
+        inputs: where they were found already.
 
     Raises:
         RequestError, PromptFileError, ProbeError, ArtifactError: something is not there or
             does not fit.
         Unsupported: the matrix of versions, runners and methods refuses it.
     """
-    if request.prompts:  # read again later; what is wrong with it shows before any engine boots
-        load_prompts(pathlib.Path(request.prompts))
+    inputs = inputs or find_inputs(request)
+    model, drafter = inputs.model, inputs.drafter
     facts = probe_engine(python)
     device, engine, uuids = _device(facts), _engine(facts, request), _uuids(facts)
-    weights = needs_weights(request)
-    model = identify(request.model, require_weights=weights)
-    drafter = identify(request.drafter, require_weights=weights) if request.drafter else None
     refusals = check_support(
         version=engine.version,
         distribution=engine.distribution,

@@ -13,6 +13,7 @@ from tabletune.pipeline.request_checks import (
     check_concurrencies,
     check_engine_args,
     check_limits,
+    check_method,
     check_positive,
     check_room,
     check_speculative,
@@ -70,6 +71,7 @@ class RunRequest:
         for option, name in (("--model", self.model), ("--engine", self.engine)):
             if not name:
                 raise RequestError(option, "a name", name, "give a folder or a name")
+        check_method(self.method)
         check_limits(self.max_draft_length, self.max_num_seqs, self.lengths)
         check_room(self.all_lengths, self.max_num_seqs)
         check_concurrencies(self.concurrencies, self.max_num_seqs)

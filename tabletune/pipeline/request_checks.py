@@ -4,11 +4,13 @@ Everything that can be told from the request alone is refused here: a run that e
 minutes of measuring because of a wrong option is the worst way to find out.
 """
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from tabletune.measure.compat import KNOWN_METHODS, plain_method
 from tabletune.records.base import MAX_BATCH_SIZE, MAX_DRAFT_LENGTH
 from tabletune.records.pointer import CHANNEL_PATTERN
 from tabletune.records.text import DECIDED
@@ -95,6 +97,23 @@ def check_room(all_lengths: Sequence[int], max_num_seqs: int) -> None:
         expected = f"{len(all_lengths)} or more, one for each of the draft lengths {all_lengths}"
         advice = "raise it, or choose fewer with --lengths or --max-draft-length"
         raise RequestError("--max-num-seqs", expected, max_num_seqs, advice)
+
+
+def check_method(method: str) -> None:
+    """Refuse a method that vLLM does not have; what a version does with it is asked later.
+
+    Raises:
+        RequestError: vLLM knows no such method.
+    """
+    if plain_method(method) not in KNOWN_METHODS:
+        near = difflib.get_close_matches(method.lower(), KNOWN_METHODS, 1)
+        advice = f"write {near[0]}" if near else "name the drafter's kind as vLLM does"
+        raise RequestError("--method", f"one of {', '.join(_methods())}", method, advice)
+
+
+def _methods() -> list[str]:
+    """All methods with which a table can be tuned, for messages."""
+    return sorted(KNOWN_METHODS - {"custom_class"})
 
 
 def check_positive(option: str, value: float | None) -> None:

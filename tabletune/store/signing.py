@@ -100,7 +100,8 @@ def make_key(path: pathlib.Path) -> str:
     it, to `path` with `.pub` added; returns the key's id.
 
     Raises:
-        KeyUnusable: there is a file already, or it cannot be written.
+        KeyUnusable: there is a file already, or it cannot be written. Nothing is left behind,
+            and what was there before is untouched.
     """
     serialization, ed25519 = _library()
     key = ed25519.Ed25519PrivateKey.generate()
@@ -110,18 +111,30 @@ def make_key(path: pathlib.Path) -> str:
         serialization.NoEncryption(),
     )
     public = _public_pem(key.public_key())
+    written: list[pathlib.Path] = []
+    target = path
     try:
-        with contextlib.ExitStack() as stack:
-            for target, data, mode in ((path, private, 0o600), (public_path(path), public, 0o644)):
-                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
-                stack.enter_context(os.fdopen(descriptor, "wb")).write(data)
-    except OSError as error:
-        raise KeyUnusable(
-            f"to write a new key to {path} and {public_path(path)}",
-            f"{error.strerror} ({error.filename})",
-            "name another file; an existing key is never overwritten",
-        ) from error
+        for target, data, mode in ((path, private, 0o600), (public_path(path), public, 0o644)):
+            descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+            written.append(target)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+    except BaseException as error:
+        for half in written:  # one half without the other is of no use, and in the way
+            with contextlib.suppress(OSError):
+                half.unlink()
+        if isinstance(error, OSError):
+            raise _not_written(path, target, error) from error
+        raise
     return key_id(key.public_key())
+
+
+def _not_written(path: pathlib.Path, target: pathlib.Path, error: OSError) -> KeyUnusable:
+    expected = f"to write a new key to {path} and {public_path(path)}"
+    if isinstance(error, FileExistsError):
+        advice = "name another file, or move it away; an existing key is never overwritten"
+        return KeyUnusable(expected, f"{target} there already", advice)
+    return KeyUnusable(expected, f"{error.strerror} ({target})", "name a file that can be written")
 
 
 def public_path(path: pathlib.Path) -> pathlib.Path:

@@ -13,9 +13,10 @@ from fake_environment import FakeEnvironment, make_environment, write_model
 from tabletune.commands.exit_codes import ExitCode
 
 #: A wide margin: on a busy host two windows of a tenth of a second differ by some per cent.
+VALIDATION = ("--concurrency", "2", "--margin", "0.3")
 OPTIONS = (
     *("--method", "ngram", "--max-num-seqs", "4", "--max-draft-length", "2", "--lengths", "0,2"),
-    *("--prompt-count", "8", "--concurrency", "2", "--margin", "0.3"),
+    *("--prompt-count", "8"),
 )
 #: How often a sound table may be judged.
 JUDGEMENTS = 4
@@ -35,7 +36,8 @@ class Deployment:
     ) -> CommandProcess:
         """`tabletune NAME` with everything a measuring command needs."""
         what = ("--model", str(self.model), "--engine", str(self.engine.python), *OPTIONS)
-        return self.command(name, *what, *options, environment=environment)
+        validation = () if name == "profile" else VALIDATION
+        return self.command(name, *what, *validation, *options, environment=environment)
 
     def command(
         self, *arguments: str, environment: Mapping[str, str | None] | None = None

@@ -53,6 +53,23 @@ def test_options_are_refused_before_any_boot(
     assert deployment.engine.boots() == []
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--method", "telepathy"), "--method: expected one of dflash, draft_model, "),
+        (("--prompts", "nowhere.jsonl"), "expected a readable file, found No such file"),
+        (("--model", "/nowhere"), "expected a model's folder at '/nowhere'"),
+        (("--drafter", "/nowhere"), "expected a model's folder at '/nowhere'"),
+    ],
+)
+def test_what_options_tell_is_found_before_the_engine_is_looked_up(
+    deployment: Deployment, options: tuple[str, ...], message: str
+) -> None:
+    ended = deployment.run("run", *options, "--engine", "nowhere", "--json")
+    assert ended.process.returncode == ExitCode.USAGE, ended.errors
+    assert message in ended.json["error"]["message"]
+
+
 def test_models_and_engines_that_do_not_fit(deployment: Deployment, tmp_path: pathlib.Path) -> None:
     bare = make_environment(tmp_path / "bare", vllm=False)
     no_plugin = make_environment(tmp_path / "no_plugin", plugin=False)

@@ -40,6 +40,8 @@ def test_a_damaged_request_file_is_explained(tmp_path: pathlib.Path) -> None:
         ({"max_num_seqs": 0}, "--max-num-seqs"),
         ({"lengths": (0, 9)}, "--lengths"),
         ({"method": "eagle3"}, "--drafter"),
+        ({"method": "Eagle3"}, "--method"),
+        ({"method": ""}, "--method"),
     ],
 )
 def test_bad_options_are_named(values: dict[str, object], option: str) -> None:

@@ -18,6 +18,7 @@ from tabletune.store.signing import (
 )
 from tabletune_vllm.source import Refused, Unchanged
 from tests.plugin.source.following import Channel, given
+from tests.small_disk import mounted
 
 
 @pytest.fixture
@@ -173,6 +174,30 @@ def test_without_the_library_nothing_is_followed(
     module = "cryptography.hazmat.primitives.asymmetric"
     monkeypatch.setitem(sys.modules, module, None)
     assert "install tabletune[signatures]" in refusal(folder_channel, key)
+
+
+def test_a_left_over_public_key_is_kept_and_named(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "key"
+    public_path(path).write_text("of a key that somebody may still use")
+    for _ in range(2):  # the first failure is in nobody's way
+        with pytest.raises(
+            KeyUnusable, match=rf"found {public_path(path)} there already; .*move it"
+        ):
+            make_key(path)
+    assert not path.exists()
+    assert public_path(path).read_text() == "of a key that somebody may still use"
+    public_path(path).unlink()
+    make_key(path)
+    assert load_signer(path).key_id in load_trusted(public_path(path)).keys
+
+
+def test_a_key_that_cannot_be_written_whole_leaves_nothing(tmp_path: pathlib.Path) -> None:
+    with mounted(tmp_path / "disk", 4) as folder:  # one page: room for the private half
+        with pytest.raises(KeyUnusable, match="No space left"):
+            make_key(folder / "key")
+        assert list(folder.iterdir()) == []
+    with pytest.raises(KeyUnusable, match=r"No such file or directory .*nowhere"):
+        make_key(tmp_path / "nowhere" / "key")
 
 
 def test_keys_are_kept_safe(tmp_path: pathlib.Path, key: pathlib.Path) -> None:
