@@ -5,14 +5,12 @@ A run that was killed while a canary waits loses nothing: `pending_canary` finds
 
 import re
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from math import isfinite
 from typing import Final
 
 from tabletune.maintain.canary import CanaryJudgement
 from tabletune.maintain.decisions import Decided, promote_live
 from tabletune.maintain.deployments import Deployment
-from tabletune.maintain.gates import parse_moment
 from tabletune.measure.clock import Clock
 from tabletune.records.decision_record import Outcome, PromotionDecision
 from tabletune.records.pointer import Pointer
@@ -35,12 +33,6 @@ class Pending:
 
     decided: Decided
     pointer: Pointer
-
-    def minutes(self, clock: Clock) -> float:
-        """How long it has been there; 0 where the clock was set back."""
-        now = parse_moment(clock.utc()) or datetime.now(UTC)
-        since = parse_moment(self.pointer.moved_at)
-        return max(0.0, (now - since).total_seconds() / 60) if since else 0.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,10 @@ def stage_acceptance(run: RunContext, plan: CapturePlan) -> AcceptancePrior:
     """
     if not run.fresh:
         kept = run.workspace.load(run.identity, AcceptancePrior)
-        if kept is not None and kept.draft_length == max(plan.lengths):
+        # A harvest is chosen elsewhere: here it would be used although it is too old.
+        sampled = kept is not None and not kept.from_live_traffic
+        same = kept is not None and sampled and kept.draft_length == max(plan.lengths)
+        if kept and same and run.may_use(kept.measured_at):
             run.progress.say(f"acceptance of {kept.measured_at} reused")
             return kept
     live = run.session.measuring(plan)

@@ -39,7 +39,7 @@ def stage_profile(
     """
     if not run.fresh:
         kept = run.workspace.load(run.identity, Profile)
-        if kept is not None and _same(kept, run, plan):
+        if kept is not None and _same(kept, run, plan) and run.may_use(kept.measured_at):
             run.progress.say(f"profile of {kept.measured_at} reused ({len(kept.cells)} cells)")
             return kept
     state = _resumed(run, plan)
@@ -131,7 +131,7 @@ def _keep(run: RunContext, profile: Callable[[dict[tuple[int, int], str]], Profi
 def _resumed(run: RunContext, plan: CapturePlan) -> ProfileState:
     """Cells of an unfinished profile under the same plan, by the same method."""
     partial = None if run.fresh else run.workspace.load(run.identity, Profile, PARTIAL)
-    if partial is None or not _same(partial, run, plan):
+    if partial is None or not _same(partial, run, plan) or not run.may_use(partial.measured_at):
         return ProfileState()
     run.progress.say(f"going on from {len(partial.cells)} cells of an unfinished profile")
     return ProfileState.from_records(c for c in partial.cells if c.samples_s)

@@ -32,7 +32,8 @@ def stage_qualify(run: RunContext) -> tuple[CapturePlan, Qualification]:
     if not run.fresh:
         kept = run.workspace.load(run.identity, Qualification)
         plan = run.workspace.load(run.identity, CapturePlan)
-        if kept is not None and plan is not None and kept.plan == plan.content_hash:
+        same = kept is not None and plan is not None and kept.plan == plan.content_hash
+        if kept and plan and same and run.may_use(kept.qualified_at):
             run.progress.say(f"qualification of {kept.qualified_at} reused")
             return plan, kept
     fingerprint = run.target.fingerprint

@@ -8,8 +8,10 @@ from tabletune.measure.clock import Clock
 from tabletune.measure.progress import Progress
 from tabletune.pipeline.build import Build, Evidence, build_version
 from tabletune.pipeline.identify import Target
+from tabletune.pipeline.live_prior import live_prior
 from tabletune.pipeline.report_run import report_run
 from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.reuse import ANY_AGE, Reuse
 from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.serve import ServeCommands, evidence_losses, serve_commands
 from tabletune.pipeline.session import EngineSession
@@ -48,6 +50,9 @@ class StagedRun:
     Args:
         fresh: measure again what is still valid.
         revalidate: validate again although a verdict holds.
+        reuse: how old what is reused may be.
+        harvest_max_age_d: acceptance is taken from a harvest of live traffic that is no older,
+            where the store has one for this fingerprint; 0 takes none.
     """
 
     def __init__(
@@ -60,6 +65,9 @@ class StagedRun:
         progress: Progress,
         fresh: bool = False,
         revalidate: bool = False,
+        *,
+        reuse: Reuse = ANY_AGE,
+        harvest_max_age_d: float = 0.0,
     ) -> None:
         self.request, self.target, self.store = request, target, store
         self.workspace, self.clock, self.progress = workspace, clock, progress
@@ -67,9 +75,12 @@ class StagedRun:
         self.incumbent: TableVersion | None = None
         self.verdict: Verdict | None = None
         self.move: Move | None = None
-        self._fresh, self._revalidate = fresh, revalidate
+        self._fresh, self._revalidate, self._reuse = fresh, revalidate, reuse
+        self._harvest_max_age_d = harvest_max_age_d
         session = EngineSession(request, target.python, target.platform, workspace.logs, progress)
-        self._context = RunContext(request, target, workspace, session, clock, progress, fresh)
+        self._context = RunContext(
+            request, target, workspace, session, clock, progress, fresh, reuse
+        )
         self._qualified: tuple[CapturePlan, Qualification] | None = None
         self._prior: AcceptancePrior | None = None
         self._evidence: Evidence | None = None
@@ -131,9 +142,9 @@ class StagedRun:
         return self._qualified[1]
 
     def count_acceptance(self) -> AcceptancePrior:
-        """Count acceptance on the sample prompts."""
+        """Acceptance of live traffic where it was harvested, else counted on sample prompts."""
         plan, _ = self._needed_plan("count_acceptance")
-        self._prior = stage_acceptance(self._context, plan)
+        self._prior = self._harvested(max(plan.lengths)) or stage_acceptance(self._context, plan)
         return self._prior
 
     def profile(self) -> Profile:
@@ -225,6 +236,17 @@ class StagedRun:
         )
         return files.html
 
+    def _harvested(self, draft_length: int) -> AcceptancePrior | None:
+        if self._harvest_max_age_d <= 0:
+            return None
+        now, identity = self.clock.utc(), self._context.identity
+        found = live_prior(self.store, identity, draft_length, now, self._harvest_max_age_d)
+        if found is not None:
+            engines = f"{found.prompt_count} engines' live traffic"
+            self.progress.say(f"acceptance of {engines} until {found.measured_at} used")
+            self.workspace.save(identity, found)
+        return found
+
     def _needed_plan(self, stage: str) -> tuple[CapturePlan, Qualification]:
         if self._qualified is None:
             raise StageOrderError(stage, "qualify")
@@ -237,6 +259,11 @@ class StagedRun:
         if kept is None or not kept.passed:
             return None
         if before not in (kept.table_version, kept.incumbent_version):
+            return None
+        # Judged by other margins it may fail now, and no gate would let it through.
+        if kept.margins != self.request.margins:
+            return None
+        if not self._reuse.verdict(kept.validated_at, self.clock.utc()):
             return None
         self.progress.say(f"passing verdict of {kept.validated_at} reused")
         return kept

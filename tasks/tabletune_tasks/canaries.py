@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tabletune.maintain.canary import (
     CanaryJudgement,
@@ -20,7 +20,7 @@ from tabletune.maintain.canary_channel import (
 )
 from tabletune.maintain.decisions import Decided
 from tabletune.maintain.deployments import Deployment
-from tabletune.measure.clock import SystemClock
+from tabletune.measure.clock import Clock, SystemClock
 from tabletune.records.snapshot import LiveSnapshot
 from tabletune.store.base import Store
 from tabletune.store.open_snapshots import open_snapshots
@@ -35,10 +35,20 @@ LOOKS, MOST_BETWEEN_S = 10, 60.0
 
 @dataclass(frozen=True)
 class Trial:
-    """A canary, and what engines had done before it began (by run id)."""
+    """A canary, and what engines had done before it was looked at (by run id).
+
+    `begun_s`: when that was, by this process's own clock. Neither the pointer's date nor this
+    host's tells how long engines were observed: clocks of hosts differ, and a run that takes up
+    an earlier one's canary has seen nothing of it yet.
+    """
 
     pending: Pending
+    begun_s: float
     before: dict[str, LiveSnapshot] = field(repr=False)
+
+    def minutes(self, clock: Clock) -> float:
+        """How long it has been looked at."""
+        return (clock.now_s() - self.begun_s) / 60
 
 
 @library_task("find canary", timeout_s=120)
@@ -63,14 +73,14 @@ def begin(deployment: Deployment, store: Store, decided: Decided, who: str) -> P
 def observe(deployment: Deployment, pending: Pending) -> Trial:
     """What all engines have done until now, to compare with later."""
     found = [*_live(deployment), *_canaries(deployment)]
-    return Trial(pending, {one.engine.run_id: one for one in found})
+    return Trial(pending, SystemClock().now_s(), {one.engine.run_id: one for one in found})
 
 
 @library_task("renew canary", timeout_s=300, retries=3)
 def renew(deployment: Deployment, trial: Trial) -> Trial:
     """Begin an engine's part anew where it got another table since."""
     found = [*_live(deployment), *_canaries(deployment)]
-    return Trial(trial.pending, renewed(trial.before, found))
+    return replace(trial, before=renewed(trial.before, found))
 
 
 @library_task("judge canary", timeout_s=300, retries=3)
@@ -81,7 +91,7 @@ def look_at(deployment: Deployment, trial: Trial) -> CanaryJudgement:
         trial.pending.decided.version,
         _windows(_canaries(deployment), trial),
         _windows(_live(deployment), trial),
-        trial.pending.minutes(SystemClock()),
+        trial.minutes(SystemClock()),
     )
 
 

@@ -2,7 +2,8 @@
 
 The server's limit makes runs queue where people see them. The host's lock is what really
 guards, since it also holds against runs of another server, and is let go by the kernel when a
-process dies. Once held, engines that a dead run left behind are stopped.
+process dies. So a server that is away for a while ends no measurement. Once both are held,
+engines that a dead run left behind are stopped.
 """
 
 import contextlib
@@ -44,11 +45,29 @@ def engine_slot(target: Target, what: str, queue_s: float = QUEUE_S) -> Iterator
         for name in names:
             client.upsert_global_concurrency_limit_by_name(name, 1)
     slots = concurrency(
-        list(names), occupy=1, timeout_seconds=queue_s, lease_duration=LEASE_S, strict=True
+        list(names),
+        occupy=1,
+        timeout_seconds=queue_s,
+        lease_duration=LEASE_S,
+        strict=True,
+        raise_on_lease_renewal_failure=False,
     )
-    with slots, gpu_lock(target.gpu_uuids, what, wait_s=queue_s):
+    with _given_back(slots), gpu_lock(target.gpu_uuids, what, wait_s=queue_s):
         found = reap()
         for run in found.runs:
             run_logger().warning("stopped %d processes of %s", len(found.stopped), run)
         with marked_run(what):
             yield
+
+
+@contextlib.contextmanager
+def _given_back(slots: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Hold the slots. A server that cannot take them back lets their lease run out."""
+    slots.__enter__()
+    try:
+        yield
+    finally:
+        try:
+            slots.__exit__(None, None, None)
+        except Exception as error:  # of many kinds: no answer, a refusal, a lease it forgot
+            run_logger().warning("the slot is free again within %.0f s: %s", LEASE_S, error)

@@ -8,6 +8,7 @@ from tabletune.measure.clock import SystemClock
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.request_checks import RequestError
+from tabletune.pipeline.reuse import Reuse
 from tabletune.pipeline.staged_run import StagedRun
 from tabletune.pipeline.workspace import Workspace
 from tabletune.records.table import TableVersion
@@ -73,9 +74,16 @@ def identify(
         RunProgress(deployment.name),
         fresh,
         revalidate,
+        reuse=_reuse(deployment),
     )
     run.check_store()
     return run
+
+
+def _reuse(deployment: Deployment) -> Reuse:
+    """No older than the gate lets through; the gate would refuse it for ever otherwise."""
+    gate = deployment.gate
+    return Reuse(gate.evidence_max_age_d * 86400, gate.verdict_max_age_h * 3600, gate.clock_skew_s)
 
 
 @library_task("open store", timeout_s=120)

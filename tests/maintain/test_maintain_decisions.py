@@ -211,13 +211,10 @@ def test_a_canary_is_found_again_after_its_run_was_killed_and_goes_live(
 ) -> None:
     begun = canary_on(store, one, clock)
     assert (live(store), live(store, "canary")) == (FIRST.content_hash, BETTER.content_hash)
-    clock.now += timedelta(minutes=40)
+    clock.now -= timedelta(days=1)
     found = pending_canary(store, one)
     assert found is not None
     assert found.decided.decision == begun.decided.decision
-    assert found.minutes(clock) == pytest.approx(40)
-    clock.now -= timedelta(days=1)
-    assert found.minutes(clock) == 0
     end_canary(store, one, found, GOOD, clock, "nightly")
     assert live(store) == BETTER.content_hash
     assert pending_canary(store, one) is None
