@@ -1,7 +1,7 @@
 """The acceptance prior: survival counts on sample prompts."""
 
 import itertools
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -9,6 +9,9 @@ from tabletune.records.base import Facts, Record
 
 #: A batch size as a key of a JSON object.
 BatchSizeKey = Annotated[str, Field(pattern=r"^[1-9][0-9]{0,5}$")]
+
+#: How `prompts_hash` begins where the counts are of live traffic; snapshots' hash follows.
+LIVE: Final = "live:"
 
 
 class PositionCounts(Facts):
@@ -44,6 +47,7 @@ class AcceptancePrior(Record):
     """Survival counts from sample prompts at one draft length (paper §4.2).
 
     `source` is ``measured`` or ``synthetic`` (an engine told to accept at given rates).
+    Harvested from live traffic, `prompt_count` is that of engines (`from_live_traffic`).
     `by_group` splits the counts by the prompts' group, such as ``code`` or ``chat``.
     """
 
@@ -59,6 +63,11 @@ class AcceptancePrior(Record):
     by_batch_size: dict[BatchSizeKey, PositionCounts] = Field(default_factory=dict)
     wall_time_s: float = Field(ge=0)
     measured_at: str
+
+    @property
+    def from_live_traffic(self) -> bool:
+        """Whether it was harvested from serving engines, not measured on sample prompts."""
+        return self.prompts_hash.startswith(LIVE)
 
     @model_validator(mode="after")
     def _positions_fit_the_draft(self) -> "AcceptancePrior":
