@@ -33,11 +33,31 @@ def measured(deployment: Deployment, run: StagedRun) -> bool:
         return stages.validate(run)
 
 
-def told(deployment: Deployment, run: StagedRun, headline: str, reasons: Sequence[str] = ()) -> str:
-    """Report, log and publish; returns the run's page in MLflow. Nothing here undoes a result."""
+def kept(deployment: Deployment, run: StagedRun) -> str | None:
+    """Write the report, and keep what MLflow is to know, before a pointer moves.
+
+    Without it a process that ends just after the move would leave a table in force of which
+    MLflow never hears. Returns the report's path.
+    """
     report = _report(run)
-    key = f"{flow_run.id or 'by-hand'}.{run.build_made.version.content_hash[:12]}"
-    tracked = track.track_run(deployment.name, key, run, report, outbox_path(deployment.out))
+    track.keep_run(deployment.name, _key(run), run, report, outbox_path(deployment.out))
+    return report
+
+
+def told(
+    deployment: Deployment,
+    run: StagedRun,
+    headline: str,
+    reasons: Sequence[str] = (),
+    report: str | None = None,
+) -> str:
+    """Report, log and publish; returns the run's page in MLflow. Nothing here undoes a result.
+
+    `report`: its path where it is written already.
+    """
+    report = report or _report(run)
+    outbox = outbox_path(deployment.out)
+    tracked = track.track_run(deployment.name, _key(run), run, report, outbox)
     mirrored(deployment, run)
     publish.publish_run(deployment.name, run, headline, reasons, report, tracked.page)
     return tracked.page
@@ -47,6 +67,10 @@ def mirrored(deployment: Deployment, run: StagedRun) -> None:
     """MLflow's aliases like the pointers."""
     channels = deployment.channels
     track.mirror_aliases(deployment.name, run.store, channels.live, channels.canary)
+
+
+def _key(run: StagedRun) -> str:
+    return f"{flow_run.id or 'by-hand'}.{run.build_made.version.content_hash[:12]}"
 
 
 def _report(run: StagedRun) -> str | None:

@@ -20,17 +20,25 @@ BOUNDS = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT":
 DEADLINE_S = 60.0
 #: Most metrics and most parameters that the server takes in one call.
 MOST_METRICS, MOST_PARAMS = 1000, 100
+#: MLflow's words for credentials that it does not accept, and for content that it does not.
+NOT_LET_IN = ("UNAUTHENTICATED", "PERMISSION_DENIED", "CUSTOMER_UNAUTHORIZED")
+NOT_TAKEN = ("INVALID_PARAMETER_VALUE", "MALFORMED_REQUEST", "BAD_REQUEST")
 KEY_TAG = "tabletune.key"
 VERSION_TAG = "table_version"
 
 
 class TrackerError(RuntimeError):
-    """MLflow did not take what it was sent. Attributes: url, reason."""
+    """MLflow did not take what it was sent.
 
-    def __init__(self, url: str, reason: str) -> None:
-        self.url, self.reason = url, reason
+    Attributes: url, reason. refused: it is this entry that it does not take; others it may.
+    """
+
+    def __init__(self, url: str, reason: str, advice: str = "", refused: bool = False) -> None:
+        self.url, self.reason, self.refused = url, reason, refused
+        advice = f"{advice}; " if advice else ""
         super().__init__(
-            f"MLflow at {url} did not take it ({reason}); it is sent again with the next run"
+            f"MLflow at {url} did not take it ({reason}); {advice}it is sent again with the next "
+            "run"
         )
 
 
@@ -130,7 +138,7 @@ class Tracker:
             return do(check)
         except (MlflowException, requests.RequestException, OSError) as error:
             reason = str(error).splitlines()[0][:300] if str(error) else type(error).__name__
-            raise TrackerError(self.url, reason) from error
+            raise _explained(self.url, reason, str(getattr(error, "error_code", ""))) from error
 
     def _send(self, entry: TrackingEntry, check: Callable[[], None]) -> Logged:
         experiment = self._experiment(entry.experiment)
@@ -272,6 +280,13 @@ class Tracker:
                 self._client.delete_registered_model_alias(model, alias)
             changed[alias] = wanted
         return changed
+
+
+def _explained(url: str, reason: str, code: str) -> TrackerError:
+    if code in NOT_LET_IN or "error code 401" in reason or "error code 403" in reason:
+        advice = "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        return TrackerError(url, reason, advice)
+    return TrackerError(url, reason, refused=code in NOT_TAKEN)
 
 
 def table_json(table: TrackedTable) -> str:

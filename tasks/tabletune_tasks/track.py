@@ -13,6 +13,9 @@ from tabletune_tasks.mlflow_log import Logged, Tracker, TrackerError, tracking_u
 from tabletune_tasks.outbox import Outbox
 from tabletune_tasks.run_progress import run_logger
 
+#: How long a run waits for another one that sends what waits.
+OTHERS_S = 120.0
+
 
 @dataclass(frozen=True)
 class Tracked:
@@ -20,6 +23,23 @@ class Tracked:
 
     page: str = ""
     waits: bool = False
+
+
+@library_task("keep for tracking", timeout_s=120)
+def keep_run(
+    deployment: str, key: str, run: StagedRun, report: str | None, outbox: pathlib.Path
+) -> bool:
+    """Put a run into the outbox, to be logged later by whichever run gets to it; whether it is
+    kept. Without a tracking server nothing is."""
+    if not tracking_url():
+        return False
+    entry = tracking_entry(deployment, key, run, pathlib.Path(report) if report else None)
+    try:
+        Outbox(outbox).put(entry)
+    except OSError as error:  # a promotion does not wait for space
+        run_logger().warning("not kept for MLflow: %s", error)
+        return False
+    return True
 
 
 @library_task("track run", timeout_s=600)
@@ -31,19 +51,19 @@ def track_run(
     if not url:
         run_logger().info("MLFLOW_TRACKING_URI is not set: nothing is tracked")
         return Tracked()
-    entry = tracking_entry(deployment, key, run, pathlib.Path(report) if report else None)
-    box = Outbox(outbox)
-    box.put(entry)  # first kept, then sent: nothing is lost if this process ends meanwhile
-    sent: dict[str, Logged] = {}
+    # First kept, then sent: nothing is lost if this process ends meanwhile.
+    if not keep_run.fn(deployment, key, run, report, outbox):
+        return Tracked()
+    box, sent = Outbox(outbox), dict[str, Logged]()
     tracker = Tracker(url)
 
     def send(waiting: TrackingEntry) -> None:
         sent[waiting.key] = tracker.send(waiting)
 
-    result = box.empty(send, TrackerError)
+    result = box.empty(send, TrackerError, OTHERS_S)
     if result.stopped_by:
         run_logger().warning("%s; %d wait in %s", result.stopped_by, result.left, outbox)
-    logged = sent.get(entry.key)
+    logged = sent.get(key)
     return Tracked(logged.run_url) if logged else Tracked(waits=True)
 
 
