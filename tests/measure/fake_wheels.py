@@ -19,11 +19,13 @@ def make_wheel(
     requires: tuple[str, ...] = (),
     entry_points: str = "",
     tag: str = "py3-none-any",
+    extras: tuple[str, ...] = (),
 ) -> pathlib.Path:
     """Write one wheel; files: path inside -> text."""
     stem = f"{name.replace('-', '_')}-{version}"
     info = f"{stem}.dist-info"
     metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    metadata += "".join(f"Provides-Extra: {extra}\n" for extra in extras)
     metadata += "".join(f"Requires-Dist: {requirement}\n" for requirement in requires)
     wheel = f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n"
     content = {**files, f"{info}/METADATA": metadata, f"{info}/WHEEL": wheel}
@@ -47,6 +49,15 @@ ENTRY_POINTS = (
 )
 
 
+EXTRAS = ("s3", "signatures")
+
+
+def make_plugin(folder: pathlib.Path, version: str, files: dict[str, str]) -> pathlib.Path:
+    """Write a wheel of the plugin, with its extras."""
+    needs = ("tabletune", *(f'tabletune[{extra}]; extra == "{extra}"' for extra in EXTRAS))
+    return make_wheel(folder, "tabletune-vllm", version, files, needs, ENTRY_POINTS, extras=EXTRAS)
+
+
 @pytest.fixture
 def wheels(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.Path:
     """A folder of wheels that stands for all package sources: nothing else is asked.
@@ -65,8 +76,12 @@ def wheels(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     )
     make_wheel(index, "transformers", "1.0", {"transformers.py": ""})
     plugin = {"tabletune_vllm.py": "register = endpoint = print\n"}
-    make_wheel(index, "tabletune-vllm", "0.1.0", plugin, ("tabletune",), ENTRY_POINTS)
-    make_wheel(index, "tabletune", "0.1.0", {"tabletune_stand_in.py": ""})
+    make_plugin(index, "0.1.0", plugin)
+    needs = ('boto3; extra == "s3"', 'cryptography; extra == "signatures"')
+    stand_in = {"tabletune_stand_in.py": ""}
+    make_wheel(index, "tabletune", "0.1.0", stand_in, needs, extras=EXTRAS)
+    for name in ("boto3", "cryptography"):
+        make_wheel(index, name, "1.0", {f"{name}.py": ""})
     make_wheel(pip_folder, "torch", "9.9.9+cpu", {"torch.py": ""}, tag=f"{CPYTHON}-none-any")
     for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX", "UV_EXTRA_INDEX_URL", "UV_INDEX"):
         monkeypatch.delenv(name, raising=False)

