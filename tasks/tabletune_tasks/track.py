@@ -31,15 +31,7 @@ def keep_run(
 ) -> bool:
     """Put a run into the outbox, to be logged later by whichever run gets to it; whether it is
     kept. Without a tracking server nothing is."""
-    if not tracking_url():
-        return False
-    entry = tracking_entry(deployment, key, run, pathlib.Path(report) if report else None)
-    try:
-        Outbox(outbox).put(entry)
-    except OSError as error:  # a promotion does not wait for space
-        run_logger().warning("not kept for MLflow: %s", error)
-        return False
-    return True
+    return bool(tracking_url()) and _kept(deployment, key, run, report, outbox)
 
 
 @library_task("track run", timeout_s=600)
@@ -52,7 +44,7 @@ def track_run(
         run_logger().info("MLFLOW_TRACKING_URI is not set: nothing is tracked")
         return Tracked()
     # First kept, then sent: nothing is lost if this process ends meanwhile.
-    if not keep_run.fn(deployment, key, run, report, outbox):
+    if not _kept(deployment, key, run, report, outbox):
         return Tracked()
     box, sent = Outbox(outbox), dict[str, Logged]()
     tracker = Tracker(url)
@@ -116,3 +108,15 @@ def comparison_page(deployment: str, versions: tuple[str, ...]) -> str:
     except TrackerError as error:
         run_logger().warning("no link to a comparison: %s", error)
         return ""
+
+
+def _kept(
+    deployment: str, key: str, run: StagedRun, report: str | None, outbox: pathlib.Path
+) -> bool:
+    entry = tracking_entry(deployment, key, run, pathlib.Path(report) if report else None)
+    try:
+        Outbox(outbox).put(entry)
+    except OSError as error:  # a promotion does not wait for space
+        run_logger().warning("not kept for MLflow: %s", error)
+        return False
+    return True
