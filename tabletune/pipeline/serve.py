@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from tabletune.core.boot_table import Loss, predicted_losses
 from tabletune.pipeline.build import Evidence
@@ -18,7 +19,7 @@ from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.base import RecordError
 from tabletune.records.boot_table import BootTable, boot_table
 from tabletune.records.evidence import expected_tokens_of, padded_tokens, surface_of
-from tabletune.records.fingerprint import Fingerprint
+from tabletune.records.fingerprint import EngineFacts, Fingerprint
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
 from tabletune.records.text import shell_line
@@ -36,7 +37,7 @@ class ServeCommands:
 
     `with_plugin` boots with a table that names every length of the capture plan, so that the
     engine can follow later promotions and adapt; `without_plugin` with the table alone.
-    `notes` tells how the two boot tables differ; `graph_counts` how many CUDA graphs the target
+    `notes` tells how the two boot tables differ and what the engine needs; `graph_counts` how many CUDA graphs the target
     model has with and without, 0 where none are captured.
     """
 
@@ -91,7 +92,7 @@ def serve_commands(
     return ServeCommands(
         with_plugin=_line(everywhere | following, [*start, *adapting]),
         without_plugin=_line(everywhere, [*start, *serving_arguments(request, version)]),
-        notes=booted.words(),
+        notes=(*booted.words(), *_needs(source, fingerprint.engine)),
         graph_counts=_graph_counts(version, booted, fingerprint),
     )
 
@@ -173,6 +174,14 @@ def _literal(text: str) -> Any:
 def _line(environment: dict[str, str], arguments: Sequence[str]) -> str:
     assignments = [f"{name}={shlex.quote(value)}" for name, value in environment.items()]
     return " ".join([*assignments, shell_line(arguments)])
+
+
+def _needs(source: str, engine: EngineFacts) -> tuple[str, ...]:
+    """What an engine's environment must have to follow this source."""
+    if urlsplit(source).scheme != "s3":
+        return ()
+    command = f"tabletune engine create {engine.distribution}=={engine.version} --with s3"
+    return (f"the engine's environment needs boto3 to follow S3: {command}",)
 
 
 def _graph_counts(

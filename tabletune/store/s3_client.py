@@ -58,7 +58,8 @@ def make_client(place: S3Place, patience: Patience) -> Any:
         raise SupportMissing(
             "boto3 to be installed, for a store in S3",
             str(error),
-            "install tabletune[s3] (into an engine's environment: tabletune engine create … --with s3)",
+            "install tabletune[s3] (into an engine's environment: "
+            "tabletune engine create … --with s3)",
         ) from error
     style = place.style
     if style == "auto" and place.endpoint:

@@ -46,13 +46,13 @@ def table_of(line: str) -> list[list[int]]:
 
 
 @cache
-def commands(channel: str = "live") -> ServeCommands:
+def commands(channel: str = "live", source: str = "file:///a%20store") -> ServeCommands:
     evidence, build = built()
     return serve_commands(
         h200_request(),
         build.version,
         evidence.fingerprint,
-        "file:///a%20store",
+        source,
         channel,
         evidence_losses(build.version, evidence),
     )
@@ -91,6 +91,11 @@ def test_the_environment_turns_the_plugin_on_and_names_the_source() -> None:
     canary, _ = parts(commands(channel="canary").with_plugin)
     assert canary["TABLETUNE_CHANNEL"] == "canary"
     assert parts(commands().without_plugin)[0] == {}
+
+
+def test_what_a_source_in_s3_needs_is_told() -> None:
+    (note,) = set(commands(source="s3://tables/chat").notes) - set(commands().notes)
+    assert note.endswith("needs boto3 to follow S3: tabletune engine create vllm==0.32.0 --with s3")
 
 
 def test_what_is_shown_can_be_pasted_into_a_shell() -> None:
