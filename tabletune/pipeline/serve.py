@@ -37,8 +37,8 @@ class ServeCommands:
 
     `with_plugin` boots with a table that names every length of the capture plan, so that the
     engine can follow later promotions and adapt; `without_plugin` with the table alone.
-    `notes` tells how the two boot tables differ and what the engine needs; `graph_counts` how many CUDA graphs the target
-    model has with and without, 0 where none are captured.
+    `notes` tells how the two boot tables differ and what the engine needs; `graph_counts` how
+    many CUDA graphs the target model has with and without, 0 where none are captured.
     """
 
     with_plugin: str
