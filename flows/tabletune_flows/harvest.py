@@ -26,4 +26,4 @@ def harvest(deployment: str, config: pathlib.Path | None = None, start: bool = T
     publish.publish_text(f"{deployment}-harvest", publish.listed(message, lines))
     if found.drifted and start:
         promotion.tell_drift(wanted, "; ".join(found.drifted))
-    return ended("Harvested", message, prior=found.prior, drifted=list(found.drifted))
+    return ended("Harvested", message, lines, prior=found.prior, drifted=list(found.drifted))

@@ -1,5 +1,6 @@
 """How our flows end: named states, so that a list of runs says what happened."""
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from prefect.client.schemas.objects import State
@@ -19,12 +20,18 @@ Outcome = Literal[
     "Looked",
     "Problems",
     "Harvested",
+    "Pruned",
+    "Prune planned",
 ]
 
 
-def ended(name: Outcome, message: str, **facts: Any) -> State[dict[str, Any]]:
-    """A completed state called `name`; `facts` is what the flow returns.
+def ended(
+    name: Outcome, message: str, reasons: Sequence[str] = (), **facts: Any
+) -> State[dict[str, Any]]:
+    """A completed state called `name`; `facts` and the reasons are what the flow returns.
 
     A table that a gate refuses is a result, not a failure of the flow.
     """
-    return Completed(name=name, message=message, data={"outcome": name, "message": message} | facts)
+    said = f"{message}: {'; '.join(reasons)}" if reasons else message
+    data = {"outcome": name, "message": message, "reasons": list(reasons)}
+    return Completed(name=name, message=said, data=data | facts)

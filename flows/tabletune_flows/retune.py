@@ -12,10 +12,10 @@ from tabletune.pipeline.run_summary import run_markdown
 from tabletune.pipeline.staged_run import StagedRun
 from tabletune_flows.approval import asked
 from tabletune_flows.canary import tried, waiting
-from tabletune_flows.measuring import identified, measured, mirrored, told
+from tabletune_flows.measuring import identified, kept, measured, mirrored, told
 from tabletune_flows.outcomes import Outcome, ended
 from tabletune_flows.settings import deployments_path, outbox_path
-from tabletune_tasks import prepare, promotion, publish, track
+from tabletune_tasks import fleet, prepare, promotion, publish, track
 
 #: How long a person has to answer.
 ANSWER_S = 24 * 3600
@@ -43,6 +43,9 @@ def retune(
     """
     wanted = prepare.read_deployment(config or deployments_path(), deployment)
     waiting(wanted, _who())
+    if fresh and wanted.drift.use_harvest:
+        # Sample prompts do not drift: what live traffic has become is in the snapshots only.
+        fleet.harvest_fleet(wanted, prepare.store_of(wanted))
     run = identified(wanted, engine, fresh)
     if not fresh and run.in_force():
         track.send_waiting(outbox_path(wanted.out))
@@ -60,8 +63,9 @@ def _finished(deployment: Deployment, run: StagedRun, decided: Decided) -> Any:
     if not decided.allowed:
         name: Outcome = "Unchanged" if decided.outcome == "nothing_to_do" else "Refused"
         told(deployment, run, "not promoted", reasons)
-        message = f"{deployment.name}: not promoted: {'; '.join(reasons)}"
-        return ended(name, message, version=decided.version, decision=decided.name)
+        message = f"{deployment.name}: not promoted"
+        return ended(name, message, reasons, version=decided.version, decision=decided.name)
+    report = kept(deployment, run)
     trial = tried(deployment, run.store, decided, _who())
     if trial is None:
         move = promotion.promote(deployment, run.store, decided, _who())
@@ -69,9 +73,9 @@ def _finished(deployment: Deployment, run: StagedRun, decided: Decided) -> Any:
         headline = f"promoted to {move.pointer.channel} as move {move.pointer.sequence}"
     else:
         name, headline, reasons = trial
-    told(deployment, run, headline, reasons)
-    message = f"{deployment.name}: {headline}: {'; '.join(reasons)}"
-    return ended(name, message, version=decided.version, decision=decided.name)
+    told(deployment, run, headline, reasons, report)
+    message = f"{deployment.name}: {headline}"
+    return ended(name, message, reasons, version=decided.version, decision=decided.name)
 
 
 def _answered(deployment: Deployment, run: StagedRun, decided: Decided, answer_s: int) -> Decided:

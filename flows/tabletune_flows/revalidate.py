@@ -29,22 +29,22 @@ def revalidate(
     run = identified(wanted, engine, fresh=True)
     measured(wanted, run)
     decision = promotion.ask_gate(wanted, run)
-    reasons = "; ".join(decision.reasons)
     why = decision.reasons
     if decision.outcome == "nothing_to_do":
         promotion.confirm_table(wanted, run)
         headline = "the table in force is still right"
         told(wanted, run, headline, why)
-        return ended("Confirmed", f"{deployment}: {headline}: {reasons}")
+        return ended("Confirmed", f"{deployment}: {headline}", why)
     if decision.outcome == "refuse":
         headline = "nothing better was found"
         told(wanted, run, headline, why)
-        return ended("Unclear", f"{deployment}: {headline}: {reasons}")
+        return ended("Unclear", f"{deployment}: {headline}", why)
     headline = "another table is better now"
     told(wanted, run, headline, why)
-    promotion.tell_drift(wanted, reasons)
+    promotion.tell_drift(wanted, "; ".join(why))
     return ended(
         "Outdated",
-        f"{deployment}: {headline}: {reasons}",
+        f"{deployment}: {headline}",
+        why,
         version=run.build_made.version.content_hash,
     )

@@ -5,14 +5,16 @@ import pathlib
 from typing import Any
 
 from prefect import serve
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
-from prefect.exceptions import ObjectAlreadyExists
+from prefect.exceptions import ObjectAlreadyExists, ParameterTypeError
 
 from tabletune.maintain.deployments import load_deployments
 from tabletune.pipeline.request import RequestError
 from tabletune_flows import serving
+from tabletune_flows.server import check_server
 from tabletune_flows.settings import deployments_path
+from tabletune_tasks import prepare
 from tabletune_tasks.names import pool_name
 
 
@@ -21,39 +23,64 @@ def serve_all(config: pathlib.Path, limit: int) -> None:
 
     Raises:
         DeploymentsError: the file cannot be used.
+        RequestError: the server cannot be used.
     """
-    made = serving.served(load_deployments(config), config)
+    known = load_deployments(config)
+    check_server()
+    made = serving.served(known, config)
     serving.install_automations()
     serve(*made, limit=limit, print_starting_message=True)
 
 
-def deploy_all(config: pathlib.Path) -> dict[str, str]:
-    """Register every flow with a process work pool; served name → pool.
+def deploy_all(
+    config: pathlib.Path, pool_type: str = "process", image: str | None = None
+) -> dict[str, str]:
+    """Register every flow with a work pool for its kind of GPU; served name → pool.
 
-    Workers need this same installation; code is not copied.
+    Workers, or the image that they start, need this same installation; code is not copied.
+    Pools that exist keep their settings.
+
+    Args:
+        pool_type: of pools that are made: ``process`` or ``kubernetes``.
+        image: what a Kubernetes worker starts; None leaves it to the pool's settings.
 
     Raises:
         DeploymentsError: the file cannot be used.
+        RequestError: a pool of that name is of another type, or the server cannot be used.
     """
-    made = serving.served(load_deployments(config), config)
+    known = load_deployments(config)
+    check_server()
+    made = serving.served(known, config)
+    with get_client(sync_client=True) as client:
+        for pool in sorted({pool_name(str(one.name)) for one in made}):
+            _pool_made(client, pool, pool_type)
     serving.install_automations()
     pools: dict[str, str] = {}
-    with get_client(sync_client=True) as client:
-        for one in made:
-            pool = pool_name(str(one.name))
-            with contextlib.suppress(ObjectAlreadyExists):
-                client.create_work_pool(WorkPoolCreate(name=pool, type="process"))
-            one.work_pool_name = pool
-            one.apply()
-            pools[f"{one.flow_name}/{one.name}"] = pool
+    for one in made:
+        one.work_pool_name = pool_name(str(one.name))
+        if image is not None:
+            one.job_variables = {**one.job_variables, "image": image}
+        one.apply()
+        pools[f"{one.flow_name}/{one.name}"] = one.work_pool_name
     return pools
+
+
+def _pool_made(client: SyncPrefectClient, name: str, pool_type: str) -> None:
+    with contextlib.suppress(ObjectAlreadyExists):
+        client.create_work_pool(WorkPoolCreate(name=name, type=pool_type))
+    found = client.read_work_pool(name).type
+    if found != pool_type:
+        expected = f"a work pool {name!r} of type {pool_type}"
+        advice = "delete it, or give its type"
+        raise RequestError("--pool-type", expected, f"one of type {found}", advice)
 
 
 def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     """Run one flow in this process.
 
     Raises:
-        RequestError: there is no such flow, or it takes no such parameter.
+        RequestError: there is no such flow, it takes no such parameter or value, the file has
+            no such deployment, or the server cannot be used.
         DeploymentsError: the file cannot be used.
     """
     flows = {flow.name: flow for flow in serving.EVERY}
@@ -64,6 +91,24 @@ def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     wrong = sorted(name for name in parameters if name not in known)
     if wrong:
         raise RequestError("--param", f"{', '.join(known)}", wrong[0], "correct its name")
-    # Before any server is started: what is wrong in the file is told in a line, not a traceback.
-    load_deployments(pathlib.Path(parameters.get("config") or deployments_path()))
+    # Before any server is asked: what is wrong is told in a line, not in a run that failed.
+    every = load_deployments(pathlib.Path(parameters.get("config") or deployments_path()))
+    missing = sorted(name for name in flow.parameters.required if name not in parameters)
+    if missing:
+        found, advice = f"none for {missing[0]}", f"add --param {missing[0]}=…"
+        raise RequestError("--param", f"a value for {', '.join(missing)}", found, advice)
+    _check_values(flow, parameters)
+    if parameters.get("deployment") is not None:
+        prepare.named(every, str(parameters["deployment"]), parameters.get("config"))
+    check_server()
     return dict(flow(**parameters))
+
+
+def _check_values(flow: Any, parameters: dict[str, Any]) -> None:
+    try:
+        flow.validate_parameters(parameters)
+    except ParameterTypeError as error:
+        words = " ".join(str(error).split())
+        raise RequestError(
+            "--param", f"values that {flow.name} takes", words, "correct it"
+        ) from error

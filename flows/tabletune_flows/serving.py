@@ -22,6 +22,7 @@ from tabletune.maintain.deployments import Deployment
 from tabletune_flows.compare import compare
 from tabletune_flows.harvest import harvest
 from tabletune_flows.outcomes import Outcome
+from tabletune_flows.prune import prune
 from tabletune_flows.retune import retune
 from tabletune_flows.revalidate import revalidate
 from tabletune_flows.rollback import rollback
@@ -45,7 +46,9 @@ OURS: dict[str, Any] = {
 #: The flows that need the device of one deployment, and those that need none.
 ON_DEVICE: tuple[Any, ...] = (retune, upgrade, revalidate)
 ANYWHERE: tuple[Any, ...] = (rollback, compare, harvest)
-EVERY: tuple[Any, ...] = (watch, *ON_DEVICE, *ANYWHERE)
+EVERY: tuple[Any, ...] = (watch, *ON_DEVICE, *ANYWHERE, prune)
+#: When stores are looked through for what nobody needs any more.
+WEEKLY, WEEKLY_ZONE = "0 12 * * 0", "UTC"
 
 
 def served(deployments: Iterable[Deployment], config: pathlib.Path) -> list[RunnerDeployment]:
@@ -61,8 +64,10 @@ def served(deployments: Iterable[Deployment], config: pathlib.Path) -> list[Runn
     times = sorted({(one.schedule.cron, one.schedule.timezone) for one in known})
     schedules = [_schedule(cron, timezone, parameters) for cron, timezone in times]
     started = [_when(ENGINE_CHANGED, {})]
+    weekly = Cron(WEEKLY, timezone=WEEKLY_ZONE, slug=_slug(WEEKLY, WEEKLY_ZONE))
     return [
         *made,
+        _deployed(prune, "any", parameters, schedules=[weekly]),
         _deployed(
             watch,
             "any",

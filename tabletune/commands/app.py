@@ -17,6 +17,7 @@ from tabletune.commands import (
     engines,
     flows,
     keys,
+    prune,
     replay,
     tables,
     top,
@@ -115,6 +116,7 @@ app.command("validate")(tune.validate)
 app.command("promote")(tables.promote_version)
 app.command("rollback")(tables.roll_back)
 app.command("control")(control.control)
+app.command("prune")(prune.prune)
 app.command("show")(tables.show)
 app.command("diff")(tables.diff)
 app.command("replay")(replay.replay_log)

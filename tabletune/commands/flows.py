@@ -36,6 +36,7 @@ QUIET = {
         "prefect.server.concurrency.lease_storage.filesystem"
     ),
 }
+POOL_TYPES = ("process", "kubernetes")
 DEFAULT_CONFIG = pathlib.Path("deployments.yaml")
 
 
@@ -58,9 +59,25 @@ def serve(
 
 
 @app.command()
-def deploy(config: Config = DEFAULT_CONFIG, as_json: Json = False) -> None:
-    """Register all flows for workers: one process work pool for each kind of GPU."""
-    made = _running().deploy_all(config)
+def deploy(
+    config: Config = DEFAULT_CONFIG,
+    pool_type: Annotated[
+        str, typer.Option(help="Type of work pools that are made: process or kubernetes.")
+    ] = "process",
+    image: Annotated[
+        str | None, typer.Option(help="What Kubernetes workers start, with this installation.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Register all flows for workers: one work pool for each kind of GPU, and `any`."""
+    if pool_type not in POOL_TYPES:
+        raise RequestError(
+            "--pool-type", f"one of {', '.join(POOL_TYPES)}", pool_type, "choose one"
+        )
+    if image is not None and pool_type == "process":
+        found, advice = f"{image} with --pool-type process", "leave it out"
+        raise RequestError("--image", "an image for Kubernetes workers", found, advice)
+    made = _running().deploy_all(config, pool_type, image)
     if as_json:
         print_json({"deployments": made})
         return
@@ -87,6 +104,8 @@ def run_flow(
         print_json(result)
         return
     print(f"{result['outcome']}: {result['message']}")
+    for reason in result.get("reasons", ()):
+        print(f"  {reason}")
 
 
 def _parameter(text: str) -> tuple[str, Any]:

@@ -133,7 +133,7 @@ def carry_out(
     if not decided.allowed:
         raise MoveRefused(
             "a decision that allows the promotion",
-            (f"{decided.outcome}: {'; '.join(decided.decision.reasons)}",),
+            tuple(f"{decided.outcome}: {reason}" for reason in decided.decision.reasons),
             "see its reasons",
             can_be_forced=False,
         )

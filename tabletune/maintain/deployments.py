@@ -27,6 +27,7 @@ from tabletune.maintain.policies import (
     ChannelPolicy,
     DriftPolicy,
     GatePolicy,
+    RetentionPolicy,
     Schedule,
 )
 from tabletune.maintain.yaml_source import Parsed, Path, YamlProblem, read_yaml
@@ -95,6 +96,7 @@ class Deployment(Facts):
     gate: GatePolicy = GatePolicy()
     canary: CanaryPolicy = CanaryPolicy()
     drift: DriftPolicy = DriftPolicy()
+    retention: RetentionPolicy = RetentionPolicy()
     schedule: Schedule = Schedule()
 
     @model_validator(mode="after")

@@ -151,7 +151,7 @@ def _refusals(
         yield "there is no verdict"
         return
     if not verdict.passed:
-        yield "the verdict failed: " + "; ".join(verdict.reasons)
+        yield from (f"the verdict failed: {reason}" for reason in verdict.reasons)
     if verdict.table_version != candidate.name:
         yield f"the verdict is for table version {verdict.table_version[:12]}"
     if verdict.fingerprint != version.fingerprint:

@@ -19,7 +19,7 @@ from tabletune.core.counts import SurvivalCounts
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.words import FloatArray
 from tabletune.maintain.policies import DriftPolicy
-from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.acceptance import LIVE, AcceptancePrior, PositionCounts
 from tabletune.records.snapshot import LiveSnapshot
 
 
@@ -71,7 +71,7 @@ def harvest(
         draft_length=draft_length,
         source="measured",
         prompt_count=len(engines),
-        prompts_hash=f"live:{_names_hash(same)}",
+        prompts_hash=f"{LIVE}{_names_hash(same)}",
         counts=as_fixed_length(pooled, deep),
         wall_time_s=sum(one.to_unix_s - one.from_unix_s for one in same),
         measured_at=datetime.fromtimestamp(max(one.to_unix_s for one in same), UTC).isoformat(

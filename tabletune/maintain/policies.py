@@ -1,4 +1,4 @@
-"""What a deployment's owner decides about promotions, canaries and drift."""
+"""What a deployment's owner decides about promotions, canaries, drift and retention."""
 
 import re
 from typing import Literal
@@ -85,6 +85,9 @@ class DriftPolicy(Facts):
         snapshot_max_age_h: older snapshots do not count.
         every_h: hours between two looks at the snapshots of a deployment.
         most_engines: snapshots read at one look; another part of a larger fleet each time.
+        use_harvest: whether a retune takes acceptance from a harvest of live traffic in place
+            of the sample prompts, where there is one for the same fingerprint.
+        harvest_max_age_d: days after which a harvest counts no more.
     """
 
     survival: float = Field(default=0.10, gt=0, lt=1)
@@ -93,6 +96,28 @@ class DriftPolicy(Facts):
     snapshot_max_age_h: float = Field(default=6.0, gt=0)
     every_h: float = Field(default=6.0, ge=0)
     most_engines: int = Field(default=32, ge=1)
+    use_harvest: bool = True
+    harvest_max_age_d: float = Field(default=30.0, gt=0)
+
+
+class RetentionPolicy(Facts):
+    """What a store keeps although no pointer names it any more.
+
+    Attributes:
+        keep_versions: the last so many different versions of each channel stay with all their
+            measurements, the one in force among them.
+        history_days: so do versions that were in force within so many days.
+        young_days: younger records stay, whoever names them: a run may still be going.
+        engine_days: what a snapshot names stays while it is younger than this; older snapshots
+            are of engines that are no more, and go too.
+        unattended: whether the weekly flow removes; otherwise it only says what it would.
+    """
+
+    keep_versions: int = Field(default=5, ge=2)
+    history_days: float = Field(default=90.0, ge=0)
+    young_days: float = Field(default=7.0, ge=1)
+    engine_days: float = Field(default=30.0, ge=1)
+    unattended: bool = False
 
 
 class Schedule(Facts):

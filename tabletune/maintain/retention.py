@@ -1,19 +1,22 @@
 """What may be removed from a store: what nobody can need any more. Planning is apart from doing.
 
-Kept are, with everything that they name: the version in force on each channel and the one
-before it; versions that were in force during the last days; what a live snapshot names; and
-whatever is younger than some days, because a run that is still going puts records first and
-moves a pointer last. Of every version that was ever in force, the version itself and its
-verdict stay, so that histories can be read and a roll-back to it remains possible; what goes of
-old ones is the bulk, the measurements.
+Kept are, with everything that they name: the last versions of each channel, the one in force
+among them; versions that were in force during the last days; what the snapshot of an engine
+names that was seen lately; the newest harvest of what is served; and whatever is younger than
+some days, because a run that is still going puts records first and moves a pointer last. Of
+every version that was ever in force, the version itself and its verdict stay, so that histories
+can be read and a roll-back to it remains possible; what goes of old ones is the bulk, the
+measurements.
 """
 
+import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tabletune.maintain.gates import parse_moment
+from tabletune.maintain.policies import RetentionPolicy
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.base import Record, RecordError
 from tabletune.records.decision_record import PromotionDecision
@@ -24,6 +27,7 @@ from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
 from tabletune.store.errors import ObjectCorrupt, ObjectMissing
+from tabletune.store.snapshots import SnapshotReader
 
 #: Kinds that are removed, and the field with their date. Fingerprints, plans and pointers are
 #: small, have no date and explain what is left: they stay.
@@ -35,6 +39,7 @@ DATED: Final[dict[type[Record], str]] = {
     Qualification: "qualified_at",
     PromotionDecision: "decided_at",
 }
+_USUAL: Final = RetentionPolicy()
 
 
 @dataclass(frozen=True)
@@ -43,29 +48,32 @@ class RetentionPlan:
 
     Attributes:
         remove: kind and name of each record.
-        kept: how many stay of the kinds that could be removed.
+        forget: snapshots of engines that are no more.
+        kept: how many stay of the kinds of records that could be removed.
         notes: what could not be read and so stays.
     """
 
     remove: tuple[tuple[type[Record], str], ...]
+    forget: tuple[LiveSnapshot, ...]
     kept: int
     notes: tuple[str, ...] = ()
 
-    def words(self) -> tuple[str, ...]:
-        """How many of which kind, in words."""
+    def words(self, verb: str = "to remove") -> tuple[str, ...]:
+        """How many of which kind, in words; then the notes."""
         counts: dict[str, int] = {}
-        for kind, _ in self.remove:
+        for kind in [kind for kind, _ in self.remove] + [LiveSnapshot for _ in self.forget]:
             counts[kind.KIND] = counts.get(kind.KIND, 0) + 1
         removed = [f"{count} of {kind}" for kind, count in sorted(counts.items())]
-        return (f"removed: {', '.join(removed) or 'nothing'}; kept: {self.kept}", *self.notes)
+        return (f"{verb}: {', '.join(removed) or 'nothing'}; kept: {self.kept}", *self.notes)
 
 
 @dataclass
 class _Needed:
-    """Names that must stay: `names` with all that they name, `alone` without. `open`: a history
-    or snapshot could not be read, so everything must."""
+    """Names that must stay: `names` with all that they name, `alone` without. `served`:
+    fingerprints in force. `open`: a history or snapshot could not be read, so everything must."""
 
     names: set[str] = field(default_factory=set[str])
+    served: set[str] = field(default_factory=set[str])
     alone: set[str] = field(default_factory=set[str])
     notes: list[str] = field(default_factory=list[str])
     open: bool = False
@@ -74,56 +82,60 @@ class _Needed:
 def plan_retention(
     store: Store,
     snapshots: Sequence[LiveSnapshot],
-    damaged_snapshots: int,
+    damaged_snapshots: Sequence[str],
     now: datetime,
-    history_days: float = 90.0,
-    young_days: float = 7.0,
+    policy: RetentionPolicy = _USUAL,
 ) -> RetentionPlan:
     """What may go.
 
     Args:
         snapshots: of all channels.
-        damaged_snapshots: how many could not be read: with one, nothing is removed, since
-            an engine may run what it names.
-        history_days: how long the measurements of a version that was in force stay after it was
-            replaced.
-        young_days: younger records stay, whoever names them.
+        damaged_snapshots: names of those that could not be read: with one, nothing is
+            removed, since an engine may run what it names.
 
     Raises:
-        ValueError: `young_days` is less than one: a run may take hours.
         StoreError: the store cannot be read.
     """
-    if young_days < 1:
-        raise ValueError(f"expected young_days of 1 or more, found {young_days!r}")
-    needed = _Needed(open=damaged_snapshots > 0)
+    needed = _Needed(open=bool(damaged_snapshots))
     if damaged_snapshots:
+        some = ", ".join(damaged_snapshots[:5]) + (" …" if len(damaged_snapshots) > 5 else "")
         needed.notes.append(
-            f"{damaged_snapshots} live snapshots cannot be read: nothing is removed"
+            f"{len(damaged_snapshots)} live snapshots cannot be read: nothing is removed; delete "
+            f"them if their engines are no more: {some}"
         )
     for channel in store.channels():
-        _keep_history(store, channel, needed, now - timedelta(days=history_days))
-    needed.names |= {one.table_version for one in snapshots if one.table_version}
+        since = now - timedelta(days=policy.history_days)
+        _keep_history(store, channel, needed, since, policy.keep_versions)
+    oldest_s = (now - timedelta(days=policy.engine_days)).timestamp()
+    gone = tuple(one for one in snapshots if one.to_unix_s < oldest_s)
+    needed.names |= {one.table_version for one in snapshots if one.to_unix_s >= oldest_s}
     records = list(_records(store, needed))
-    _keep_young(records, needed, now - timedelta(days=young_days))
+    _keep_young(records, needed, now - timedelta(days=policy.young_days))
+    _keep_harvests(records, needed)
     _keep_named(records, needed)
     if needed.open:
-        return RetentionPlan((), len(records), tuple(needed.notes))
+        return RetentionPlan((), (), len(records), tuple(needed.notes))
     stay = needed.names | needed.alone
     remove = tuple((kind, name) for kind, name, _ in records if name not in stay)
-    return RetentionPlan(remove, len(records) - len(remove), tuple(needed.notes))
+    return RetentionPlan(remove, gone, len(records) - len(remove), tuple(needed.notes))
 
 
-def apply_retention(store: Store, plan: RetentionPlan) -> int:
+def apply_retention(store: Store, plan: RetentionPlan, reader: SnapshotReader) -> int:
     """Remove what was planned; may be repeated and broken off. Returns how many there were.
 
     What the pointers name *now* is looked at again before each record goes: a promotion or
-    roll-back may have come in between.
+    roll-back may have come in between. So is each snapshot: its engine may be back.
     """
     removed = 0
     for kind, name in plan.remove:
         if name not in _in_force(store):
             store.remove(kind, name)
             removed += 1
+    for old in plan.forget:
+        with contextlib.suppress(ObjectMissing):
+            if reader.read_snapshot(old.channel, old.engine.run_id) == old:
+                reader.remove_snapshot(old.channel, old.engine.run_id)
+                removed += 1
     return removed
 
 
@@ -139,13 +151,21 @@ def _in_force(store: Store) -> set[str]:
     return names
 
 
-def _keep_history(store: Store, channel: str, needed: _Needed, since: datetime) -> None:
-    """The state in force, the one before it, and those that were in force since `since`."""
+def _keep_history(
+    store: Store, channel: str, needed: _Needed, since: datetime, versions: int
+) -> None:
+    """The last `versions` different versions, and those that were in force since `since`."""
     replaced_at: datetime | None = None
+    last: set[str] = set()
     try:
-        for number, state in enumerate(store.history(channel)):
+        for state in store.history(channel):
             needed.alone |= {state.table_version, state.verdict}
-            if number < 2 or replaced_at is None or replaced_at >= since:
+            if not last:
+                needed.served.add(state.fingerprint)
+            if len(last) < versions:
+                last.add(state.table_version)
+            recent = replaced_at is None or replaced_at >= since
+            if recent or state.table_version in last:
                 needed.names |= {state.table_version, state.verdict}
             replaced_at = parse_moment(state.moved_at)
     except (ObjectMissing, ObjectCorrupt, RecordError) as error:
@@ -174,6 +194,16 @@ def _keep_young(
         moment = parse_moment(getattr(record, DATED[kind]))
         if moment is None or moment >= since:
             needed.names.add(name)
+
+
+def _keep_harvests(records: Sequence[tuple[type[Record], str, Any]], needed: _Needed) -> None:
+    """The newest prior from live traffic of each fingerprint in force: the next retune's."""
+    newest: dict[str, tuple[str, str]] = {}
+    for _, name, record in records:
+        if isinstance(record, AcceptancePrior) and record.from_live_traffic:
+            found = (record.measured_at, name)
+            newest[record.fingerprint] = max(found, newest.get(record.fingerprint, found))
+    needed.names |= {name for key, (_, name) in newest.items() if key in needed.served}
 
 
 def _keep_named(records: Sequence[tuple[type[Record], str, Any]], needed: _Needed) -> None:

@@ -157,6 +157,8 @@ class LostRace(StoreError):
 class MoveRefused(StoreError):
     """A promotion or roll-back that must not happen; nothing was changed.
 
+    Several reasons stand in the message one a line.
+
     Attributes:
         reasons: each reason, in words.
         can_be_forced: whether `force` would override all of them.
@@ -166,5 +168,8 @@ class MoveRefused(StoreError):
         self, what: str, reasons: tuple[str, ...], advice: str, can_be_forced: bool
     ) -> None:
         super().__init__(what, "; ".join(reasons), advice)
+        if len(reasons) > 1:
+            lines = "".join(f"\n  {reason}" for reason in reasons)
+            self.args = (f"expected {what}, found{lines}\n{advice}",)
         self.reasons = reasons
         self.can_be_forced = can_be_forced

@@ -29,6 +29,10 @@ class S3Snapshots:
             raise ObjectMissing(LiveSnapshot.KIND, run_id, channel)
         return parse_snapshot(channel, run_id, blob.data)
 
+    def remove_snapshot(self, channel: str, run_id: str) -> None:
+        """See `SnapshotReader.remove_snapshot`."""
+        self._objects.delete(live_key(channel, run_id))
+
 
 def open_snapshots(url: str) -> SnapshotReader:
     """The snapshots below a store's URL, as `open_store` takes it.

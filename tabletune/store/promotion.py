@@ -171,7 +171,7 @@ def _verdict_reasons(
     verdict = store.get(Verdict, verdict_hash)
     reasons: list[str] = []
     if not verdict.passed:
-        reasons.append(f"the verdict failed: {', '.join(verdict.reasons)}")
+        reasons += [f"the verdict failed: {reason}" for reason in verdict.reasons]
     if verdict.table_version != version_hash:
         reasons.append(f"the verdict is for table version {verdict.table_version[:12]}")
     if not same_fingerprint(store, verdict.fingerprint, version.fingerprint):

@@ -1,4 +1,4 @@
-"""What engines told back: listing and reading live snapshots.
+"""What engines told back: listing, reading and removing live snapshots.
 
 Engines write theirs through the source (`Source.write`, key `live_key`); readers find all
 engines of a channel here. An object that cannot be read hides no other.
@@ -39,6 +39,11 @@ class SnapshotReader(Protocol):
         """
         ...
 
+    def remove_snapshot(self, channel: str, run_id: str) -> None:
+        """Remove one engine run's snapshot; nothing where there is none. A living engine
+        writes it again."""
+        ...
+
 
 class FolderSnapshots:
     """The snapshots in a store's folder; see `SnapshotReader`."""
@@ -63,6 +68,12 @@ class FolderSnapshots:
             except FileNotFoundError:
                 raise ObjectMissing(LiveSnapshot.KIND, run_id, str(self.root)) from None
         return parse_snapshot(channel, run_id, data)
+
+    def remove_snapshot(self, channel: str, run_id: str) -> None:
+        """See `SnapshotReader.remove_snapshot`."""
+        path = self.root / live_key(channel, run_id)
+        with store_errors(path, "remove"):
+            path.unlink(missing_ok=True)
 
 
 def parse_snapshot(channel: str, run_id: str, data: bytes) -> LiveSnapshot:

@@ -1,6 +1,7 @@
 """Tasks that read what is to be maintained and identify it."""
 
 import pathlib
+from collections.abc import Sequence
 
 from tabletune.maintain.deployments import Deployment, load_deployments
 from tabletune.maintain.watch import present_engine
@@ -23,10 +24,11 @@ from tabletune_tasks.run_progress import RunProgress
 class NoSuchDeployment(RequestError):
     """The file names no such deployment."""
 
-    def __init__(self, name: str, path: pathlib.Path, known: tuple[str, ...]) -> None:
+    def __init__(self, name: str, path: pathlib.Path | None, known: tuple[str, ...]) -> None:
         self.name, self.path = name, path
         some = ", ".join(known[:10]) + (" …" if len(known) > 10 else "")
-        super().__init__("deployment", f"one of {path} ({some})", name, "correct its name")
+        place = path or "the deployments file"
+        super().__init__("deployment", f"one of {place} ({some})", name, "correct its name")
 
 
 @library_task("read deployments", timeout_s=60)
@@ -38,7 +40,15 @@ def read_deployments(path: pathlib.Path) -> tuple[Deployment, ...]:
 @library_task("read deployment", timeout_s=60)
 def read_deployment(path: pathlib.Path, name: str) -> Deployment:
     """One deployment of the file."""
-    every = load_deployments(path)
+    return named(load_deployments(path), name, path)
+
+
+def named(every: Sequence[Deployment], name: str, path: pathlib.Path | None) -> Deployment:
+    """The deployment of that name.
+
+    Raises:
+        NoSuchDeployment: there is none; `path` is the file that should have it.
+    """
     found = next((one for one in every if one.name == name), None)
     if found is None:
         raise NoSuchDeployment(name, path, tuple(one.name for one in every))
@@ -64,7 +74,7 @@ def identify(
         if engine
         else present_engine(deployment, environments, serving_version(store, deployment))
     )
-    request = deployment.run_request(str(python))
+    request, drift = deployment.run_request(str(python)), deployment.drift
     run = StagedRun(
         request,
         identify_target(request, python),
@@ -75,6 +85,7 @@ def identify(
         fresh,
         revalidate,
         reuse=_reuse(deployment),
+        harvest_max_age_d=drift.harvest_max_age_d if drift.use_harvest else 0.0,
     )
     run.check_store()
     return run

@@ -40,7 +40,7 @@ def test_one_of_each_flow_for_each_kind_of_gpu(served: dict[str, Any]) -> None:
     on_device = {
         f"{flow}/{kind}" for flow in ("retune", "revalidate", "upgrade") for kind in ("cpu", "h200")
     }
-    anywhere = {f"{flow}/any" for flow in ("watch", "rollback", "compare", "harvest")}
+    anywhere = {f"{flow}/any" for flow in ("watch", "rollback", "compare", "harvest", "prune")}
     assert set(served) == on_device | anywhere
 
 
@@ -53,6 +53,14 @@ def test_watch_has_each_schedule_once(served: dict[str, Any]) -> None:
     }
     for one in schedules:
         assert one.parameters["cron"] == one.schedule.cron
+
+
+def test_stores_are_looked_through_weekly_and_nothing_is_removed_unasked(
+    served: dict[str, Any],
+) -> None:
+    (weekly,) = served["prune/any"].schedules
+    assert weekly.schedule.cron == "0 12 * * 0"
+    assert "apply" not in served["prune/any"].parameters
 
 
 def test_drift_starts_retune_for_its_kind_only(served: dict[str, Any]) -> None:

@@ -22,7 +22,7 @@ def test_prefect_yaml_is_what_prefect_reads() -> None:
     content = read_yaml("prefect/prefect.yaml")
     content.pop("definitions")
     parsed = models.PrefectYamlModel.model_validate(content)
-    assert len(parsed.deployments) == 7
+    assert len(parsed.deployments) == 8
     for one in content["deployments"]:
         path, _, name = one["entrypoint"].partition(":")
         module = ".".join(pathlib.PurePath(path).with_suffix("").parts[1:])

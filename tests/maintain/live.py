@@ -39,7 +39,7 @@ def snapshot(
         fingerprint=fingerprint,
         engine=EngineRun(
             run_id=run_id,
-            started_unix_s=END_S - 100_000,
+            started_unix_s=END_S - age_s - 100_000,
             plugin_version="0.1.0",
             vllm_version="0.32.0",
             runner="V2",
@@ -48,7 +48,7 @@ def snapshot(
         ),
         table_version=version,
         table=table_from_dense([0] + [1] * 16, 3),
-        from_unix_s=END_S - 100_000,
+        from_unix_s=END_S - age_s - 100_000,
         to_unix_s=END_S - age_s,
         counts=PositionCounts(
             drafted_through=drafted,

@@ -369,3 +369,14 @@ def test_a_damaged_copy_of_a_fingerprint_does_not_hide_an_intact_one(world: Worl
         world.place.write(key, b"{}")
         assert find_fingerprint(world.store, FINGERPRINT.identity).matches(FINGERPRINT)
         world.place.write(key, good)
+
+
+def test_several_reasons_stand_one_a_line(world: World) -> None:
+    version, _ = world.candidate()
+    _, verdict = world.candidate(passed=False)
+    refusal = refused(world, version, verdict)
+    assert len(refusal.reasons) == 2
+    lines = str(refusal).splitlines()
+    assert lines[0].startswith("expected a passing verdict")
+    assert lines[1:-1] == [f"  {reason}" for reason in refusal.reasons]
+    assert lines[-1].startswith("validate this version")
