@@ -32,17 +32,21 @@ def upgrade(
     found = engines.candidate_engine(wanted, candidate, engine_root())
     if not found.environment:
         return ended("Unchanged", f"{deployment}: no upgrade: {found.words}")
-    today, today_passed = _tuned(wanted, None, "today's engine")
+    before = engines.engine_of_today(wanted, engine_root())
+    if not before:
+        words = f"{found.words} is there; no table is in force to compare it with: run retune"
+        return ended("Unchanged", f"{deployment}: {words}")
+    today, today_passed = _tuned(wanted, before, "today's engine")
     new, new_passed = _tuned(wanted, found.environment, found.words)
-    before, after = today.build_made.version, new.build_made.version
-    page = track.comparison_page(wanted.name, (before.content_hash, after.content_hash))
-    differences = publish.publish_comparison(wanted.name, before, after, page)
+    old, after = today.build_made.version, new.build_made.version
+    page = track.comparison_page(wanted.name, (old.content_hash, after.content_hash))
+    differences = publish.publish_comparison(wanted.name, old, after, page)
     passed = {"today": today_passed, "candidate": new_passed}
     message = f"{deployment}: {found.words}; passed: {passed}"
     return ended(
         "Upgrade compared",
         message,
-        old=before.content_hash,
+        old=old.content_hash,
         new=after.content_hash,
         differences=differences,
         page=page,
@@ -50,7 +54,7 @@ def upgrade(
     )
 
 
-def _tuned(deployment: Deployment, engine: str | None, what: str) -> tuple[StagedRun, bool]:
+def _tuned(deployment: Deployment, engine: str, what: str) -> tuple[StagedRun, bool]:
     run = identified(deployment, engine)
     passed = measured(deployment, run)
     told(deployment, run, f"{what}: validation {'passed' if passed else 'failed'}, not promoted")

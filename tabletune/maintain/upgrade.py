@@ -1,4 +1,4 @@
-"""Which engine version is to be tried beside today's, and its environment."""
+"""Which engine version is to be tried beside today's, and the environments of both."""
 
 import pathlib
 import re
@@ -10,6 +10,7 @@ from typing import Final
 from packaging.version import InvalidVersion, Version
 
 from tabletune.maintain.deployments import LATEST, Deployment
+from tabletune.maintain.watch import present_engine
 from tabletune.measure.environments import EngineEnvironment, EngineEnvironments
 from tabletune.measure.uvtool import Progress, UvFailed, run_uv, silent
 
@@ -111,6 +112,33 @@ def make_beside(
     if not candidate.exists:
         raise ValueError(f"expected a candidate, found none: {candidate.reason}")
     return environments.create(candidate.requirement, progress=progress)
+
+
+def todays_engine(
+    deployment: Deployment,
+    serving_version: str,
+    environments: EngineEnvironments,
+    progress: Progress = silent,
+) -> pathlib.Path:
+    """The Python of the engine that today's table was measured on, to compare a candidate with.
+
+    A requirement that moved names the candidate, not today's engine: that one is found by its
+    version, and made again where it was removed.
+
+    Args:
+        serving_version: of the table in force.
+
+    Raises:
+        UvFailed, EnvironmentProblem: it is not there and cannot be made.
+    """
+    pinned = deployment.pinned_version
+    if not serving_version or pinned is None or _same(pinned, serving_version):
+        return present_engine(deployment, environments, serving_version)
+    for one in environments.list():
+        if one.distribution == deployment.distribution and _same(one.version, serving_version):
+            return one.python
+    requirement = f"{deployment.distribution}=={serving_version}"
+    return environments.create(requirement, progress=progress).python
 
 
 def newest_version(

