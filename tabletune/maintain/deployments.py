@@ -13,7 +13,7 @@
         engine: latest
 
 `defaults` may hold any field; a deployment's own win, section by section. `{name}` in `store`
-and `out` is the deployment's name, so each has its own channels.
+and `out` is the deployment's name, so each has its own channels. Its schema: file_schema.py.
 """
 
 import json
@@ -59,14 +59,36 @@ class Deployment(Facts):
 
     Attributes:
         name: also names its flow runs and its folder.
-        engine: a requirement such as ``vllm==0.33.0``, the name or path of an environment, or
-            ``latest``.
-        gpu: kind of GPU, which chooses the work pool; ``cpu`` for CPU engines.
-        store: URL of the table store; out: folder of measurements. Both without {name} here.
-        prompts: file with a sample of the traffic.
+        model: the target model: a folder, or a hub id that is in the host's cache.
+        method: vLLM's speculative method, such as `eagle3` or `ngram`.
+        drafter: the drafter's weights, a folder or a hub id; none for methods without.
+        engine: a requirement such as `vllm==0.33.0`, the name or path of an environment, or
+            `latest`: the version of the table in force, while `upgrade` compares newer ones.
+        gpu: kind of GPU, which chooses the work pool; `cpu` for CPU engines.
+        store: URL of the table store; `{name}` stands for the deployment's name.
+        out: folder of measurements, logs and reports; `{name}` as in `store`.
+        max_draft_length: the longest draft length to consider.
+        max_num_seqs: the engine's largest batch size, as vLLM's option of that name.
+        lengths: the draft lengths to consider; empty means 0 to `max_draft_length`.
+        max_tpot_ms: highest mean milliseconds per output token of a request; none for the
+            highest throughput.
+        engine_args: passed to vLLM as they are.
+        speculative: more keys of vLLM's speculative config, such as `prompt_lookup_max`.
+        prompts: file with a sample of the traffic, JSONL; none for the prompts shipped.
+        prompt_count: how many sample prompts are used.
+        context_tok: prompt length of the profile in tokens.
+        concurrencies: open requests of the validation; empty chooses from `max_num_seqs`.
+        profile_method: step times from inside the engine, or by requests from outside.
+        profile_budget_s: after so many seconds the profile begins no new batch size.
+        allow_unknown_version: whether to try an engine version that was never tried.
         max_age_d: days after which it is measured anew even if nothing changed.
-
-    The other fields are those of `RunRequest`.
+        margins: what a table must hold in its validation.
+        channels: the channels of the store that its engines follow.
+        gate: when a validated table may replace the one in force.
+        canary: how a candidate is judged on its canary engines.
+        drift: how far live traffic may be off before it is measured anew.
+        retention: what its store keeps.
+        schedule: when `watch` looks at it.
     """
 
     name: str = Field(pattern=NAME_PATTERN)
@@ -158,31 +180,6 @@ class Deployment(Facts):
             allow_unknown_version=self.allow_unknown_version,
             margins=self.margins,
         )
-
-
-def deployment_schema() -> dict[str, Any]:
-    """The JSON schema of the file, for editors and the reference."""
-    one = Deployment.model_json_schema(ref_template="#/$defs/{model}")
-    parts = one.pop("$defs", {})
-    one["properties"].pop("name")
-    one.pop("required")  # any field may come from the defaults
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "TableTune deployments",
-        "type": "object",
-        "additionalProperties": False,
-        "required": ["version", "deployments"],
-        "properties": {
-            "version": {"const": 1},
-            "defaults": {"$ref": "#/$defs/Deployment"},
-            "deployments": {
-                "type": "object",
-                "propertyNames": {"pattern": NAME_PATTERN},
-                "additionalProperties": {"$ref": "#/$defs/Deployment"},
-            },
-        },
-        "$defs": {**parts, "Deployment": one},
-    }
 
 
 def load_deployments(path: pathlib.Path) -> tuple[Deployment, ...]:

@@ -23,6 +23,8 @@ class GatePolicy(Facts):
         largest_length_change: largest change of a draft length at any batch size without one.
         approval: when a person is asked. `when_large`: for movements above the two limits, and
             for a first promotion if `ask_first`.
+        ask_first: whether a channel's first table is one that a person is asked about.
+        require_stock_check: whether a stock engine, without the plugin, must have followed it.
     """
 
     least_gain: float = Field(default=0.01, ge=0, lt=1)
@@ -63,7 +65,12 @@ class CanaryPolicy(Facts):
 
 
 class ChannelPolicy(Facts):
-    """The channels of a deployment: the one that engines follow, and the canaries' (or none)."""
+    """The channels of a deployment.
+
+    Attributes:
+        live: the one that engines follow.
+        canary: the one on which candidates are tried first; none for no canaries.
+    """
 
     live: str = Field(default="live", pattern=CHANNEL_PATTERN)
     canary: str | None = Field(default=None, pattern=CHANNEL_PATTERN)
@@ -121,7 +128,12 @@ class RetentionPolicy(Facts):
 
 
 class Schedule(Facts):
-    """When to look. `cron`: five fields; `timezone`: an IANA name."""
+    """When to look.
+
+    Attributes:
+        cron: five fields: minute, hour, day of the month, month, day of the week.
+        timezone: an IANA name, such as `Europe/Berlin`.
+    """
 
     cron: str = "0 3 * * *"
     timezone: str = "UTC"

@@ -33,13 +33,15 @@ class Ratio(Facts):
 
 
 class Margins(Facts):
-    """What the candidate must hold: ratios at or above 1 − margin.
+    """What the candidate must hold: ratios at or above 1 − margin..
 
-    `best_fixed` is against the best fixed length at each concurrency, `incumbent` against
-    the table in force, `no_speculation` against an engine without speculation.
-    `confidence` is that of the intervals. `slack`: where more rounds left it unclear whether
-    a ratio holds, it passes by its mean while its interval reaches no further than this below
-    the bound (measure/judge.py).
+    Attributes:
+        best_fixed: against the best fixed length at each concurrency.
+        incumbent: against the table in force.
+        no_speculation: against an engine without speculation.
+        confidence: of the intervals.
+        slack: where more rounds left it unclear whether a ratio holds, it passes by its mean
+            while its interval reaches no further than this below the bound.
     """
 
     best_fixed: float = Field(default=0.03, ge=0, lt=1)

@@ -4,7 +4,7 @@ import pathlib
 
 import pytest
 
-from tabletune.maintain.deployments import DeploymentsError, deployment_schema, load_deployments
+from tabletune.maintain.deployments import DeploymentsError, load_deployments
 from tabletune.maintain.policies import check_cron
 
 HEAD = """version: 1
@@ -138,14 +138,6 @@ def test_a_thousand_deployments_are_one_file(tmp_path: pathlib.Path) -> None:
     text = HEAD + "".join(ONE.replace("chat-8b", f"chat-{n}") for n in range(1000))
     path = write(tmp_path, text)
     assert len({d.name for d in load_deployments(path)}) == 1000
-
-
-def test_the_schema_names_every_field_and_no_name() -> None:
-    schema = deployment_schema()
-    one = schema["$defs"]["Deployment"]
-    assert {"model", "method", "gate"} <= set(one["properties"])
-    assert "name" not in one["properties"]
-    assert {"GatePolicy", "CanaryPolicy", "Margins"} <= set(schema["$defs"])
 
 
 @pytest.mark.parametrize("text", ["0 3 * * *", "*/15 0-6 1,15 jan-mar sun", "59 23 31 12 7"])

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from tabletune.maintain.deployments import deployment_schema, load_deployments
+from tabletune.maintain.deployments import load_deployments
+from tabletune.maintain.file_schema import deployment_schema
 
 DOCS = pathlib.Path(__file__).parents[2] / "docs"
 
