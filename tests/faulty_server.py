@@ -87,6 +87,7 @@ class FaultyServer:
 class _Handler(http.server.BaseHTTPRequestHandler):
     server_world: FaultyServer
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # head and body are two packets
 
     def log_message(self, format: str, *args: Any) -> None:
         pass

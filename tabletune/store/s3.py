@@ -141,7 +141,8 @@ class S3Store:
 
         Raises:
             ConditionsIgnored: the server would let promotions overwrite each other.
-            OutcomeUnknown: the answer was lost and the pointer cannot be read.
+            OutcomeUnknown: the answer was lost, and the pointer cannot be read or has not moved
+                so far.
         """
         check_channel(channel)
         self.check_writable()
@@ -163,7 +164,12 @@ class S3Store:
             except StoreUnreachable as error:
                 if self._is_in_force(channel, name, error):
                     return name
-                raise
+                raise OutcomeUnknown(
+                    error.expected,
+                    error.found,
+                    "the pointer has not moved, but the write may still arrive: look with `show` "
+                    "before you promote again",
+                ) from error
             # A write whose answer was lost is repeated by boto3 and then meets itself.
             if moved is not None or self._is_in_force(channel, name):
                 return name
