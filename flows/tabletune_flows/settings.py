@@ -27,3 +27,9 @@ def watch_state_path(config: pathlib.Path) -> pathlib.Path:
     given = os.environ.get("TABLETUNE_STATE")
     folder = pathlib.Path(given) if given else config.absolute().parent / ".tabletune"
     return folder / f"watch-{config.stem}.json"
+
+
+def watch_metrics_path(config: pathlib.Path) -> pathlib.Path:
+    """What a watch tells Prometheus: TABLETUNE_METRICS, else beside what it remembers."""
+    given = os.environ.get("TABLETUNE_METRICS")
+    return pathlib.Path(given) if given else watch_state_path(config).with_suffix(".prom")

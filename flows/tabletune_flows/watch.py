@@ -11,7 +11,12 @@ from tabletune.maintain.deployments import Deployment
 from tabletune.maintain.upgrade import UpgradeCandidate
 from tabletune.maintain.watch import WatchResult
 from tabletune_flows.outcomes import Outcome, ended
-from tabletune_flows.settings import deployments_path, engine_root, watch_state_path
+from tabletune_flows.settings import (
+    deployments_path,
+    engine_root,
+    watch_metrics_path,
+    watch_state_path,
+)
 from tabletune_tasks import engines, look, prepare, publish, start_runs
 
 
@@ -32,12 +37,16 @@ def watch(
             has a newer engine or its requirement has moved; otherwise only say so.
     """
     path = config or deployments_path()
+    every = prepare.read_deployments(path)
     chosen = tuple(
         one
-        for one in prepare.read_deployments(path)
+        for one in every
         if cron in (None, one.schedule.cron) and timezone in (None, one.schedule.timezone)
     )
-    results = look.look(chosen, watch_state_path(path), engine_root())
+    names = tuple(one.name for one in every)
+    results = look.look(
+        chosen, watch_state_path(path), engine_root(), watch_metrics_path(path), names
+    )
     newer = engines.upgrades(chosen)
     compared = _compared_first(newer, str(path.absolute())) if start else set[str]()
     needed = [one for one in results if one.retune and one.deployment not in compared]

@@ -1,7 +1,9 @@
 """Looks at many deployments: one after the other, or several at once where stores are far away."""
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from typing import Final
 
 from tabletune.maintain.deployments import Deployment
@@ -26,12 +28,14 @@ def watch_all(
     clock: Clock,
     store_at: Callable[[str], Store] = open_store,
     snapshots_at: Callable[[str], SnapshotReader] = open_snapshots,
+    others: Collection[str] = (),
 ) -> list[WatchResult]:
     """One result for each deployment, in their order; never raises for what is wrong with some.
 
     Args:
         state: changed in place; what belongs to no deployment any more is forgotten.
         store_at, snapshots_at: open what a deployment's `store` names.
+        others: names of deployments that are looked at another time, and so not forgotten.
     """
 
     def look(one: Deployment) -> WatchResult:
@@ -46,5 +50,11 @@ def watch_all(
             results = list(pool.map(look, deployments))
     else:
         results = [look(one) for one in deployments]
-    state.keep_only({one.name for one in deployments}, {one.table_version for one in results})
+    now_s = datetime.fromisoformat(clock.utc()).timestamp()
+    for one in results:
+        known_age = one.age_d is not None and math.isfinite(one.age_d)
+        age_s = one.age_d * 86400 if known_age and one.age_d is not None else None
+        state.note(one.deployment, now_s, one.retune, bool(one.problem), age_s)
+    names = {one.name for one in deployments} | set(others)
+    state.keep_only(names, {one.table_version for one in results})
     return results

@@ -43,9 +43,26 @@ class KnownVersion(Known):
     acceptance_prior: str
 
 
+class LastLook(Known):
+    """What the last look at a deployment said, for metrics; times in Unix seconds.
+
+    Attributes:
+        due_since: when a look first found that it must be tuned, since when no table that fits
+            came in force; None while nothing is due.
+        problem: whether it could not be looked at.
+        right_at: when its table was last found right, None where that is not known.
+    """
+
+    at: float
+    due_since: float | None
+    problem: bool
+    right_at: float | None
+
+
 class WatchState(BaseModel):
-    """Engines by their Python, models by name, versions by hash, and by deployment when its
-    snapshots were looked at last (Unix seconds) and what that said. Changed in place."""
+    """Engines by their Python, models by name, versions by hash, and by deployment the last
+    look, when its snapshots were looked at last (Unix seconds) and what that said. Changed in
+    place."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -55,11 +72,30 @@ class WatchState(BaseModel):
     versions: dict[str, KnownVersion] = Field(default_factory=dict[str, KnownVersion])
     drift_at: dict[str, float] = Field(default_factory=dict[str, float])
     drift: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
+    looks: dict[str, LastLook] = Field(default_factory=dict[str, LastLook])
+
+    def note(self, name: str, at: float, due: bool, problem: bool, age_s: float | None) -> None:
+        """Keep what a look at a deployment said. While it has a problem, what was due stays so.
+
+        Args:
+            at: Unix seconds. age_s: since its table was last found right.
+        """
+        before = self.looks.get(name)
+        since = before.due_since if before is not None else None
+        if problem:
+            due = since is not None
+        self.looks[name] = LastLook(
+            at=at,
+            due_since=(at if since is None else since) if due else None,
+            problem=problem,
+            right_at=None if age_s is None else at - age_s,
+        )
 
     def keep_only(self, deployments: set[str], versions: set[str]) -> None:
         """Forget what belongs to no deployment any more, so that it does not grow for ever."""
         self.drift_at = {k: v for k, v in self.drift_at.items() if k in deployments}
         self.drift = {k: v for k, v in self.drift.items() if k in deployments}
+        self.looks = {k: v for k, v in self.looks.items() if k in deployments}
         self.versions = {k: v for k, v in self.versions.items() if k in versions}
 
 
