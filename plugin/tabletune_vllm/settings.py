@@ -51,12 +51,23 @@ RING_STEPS_MIN, RING_STEPS_MAX, RING_STEPS_DEFAULT = 256, 1_048_576, 65_536
 class FollowSettings:
     """How the engine follows a source.
 
-    source: URL of the folder, bucket or server; channel: whose pointer; mode: the most that
-    this engine does, whatever the source's switch says. poll_s, tick_s, snapshot_s: seconds
-    between polls of the source, looks at the records, and snapshots. cache: folder for the
-    last good version, None for none. max_tpot_s: limit on the seconds per output token of a
-    request. public_key: file of the Ed25519 key that versions must be signed with. trace: the
-    decision log. seed: of the controller's random numbers, None for a fresh one.
+    Each attribute is the variable of the same name (docs/configuration.md is made from this).
+
+    Attributes:
+        source: URL of the store to follow, without credentials; without it all others here
+            have no effect.
+        channel: whose pointer is followed.
+        mode: the most that this engine does, whatever the source's switch says.
+        poll_s: seconds between polls of the source.
+        tick_s: seconds between looks at the steps.
+        snapshot_s: seconds between snapshots told to the source.
+        cache: folder of the last good version, with which an engine starts when the source is
+            down; none where the user has no home.
+        max_tpot_s: limit on the mean time per output token of a request, in place of the
+            version's own; the variable is in milliseconds.
+        public_key: file of the Ed25519 keys, one of which must have signed the pointer.
+        trace: file of the decision log; four files of 16 MiB are kept.
+        seed: of the controller's random numbers; unset draws one, which the status tells.
     """
 
     source: str
@@ -76,9 +87,14 @@ class FollowSettings:
 class Settings:
     """What the operator asked for.
 
-    measure: open the measuring endpoints. token: the bearer token that every client must then
-    present, None for loopback clients only. ring_steps: engine steps kept. follow: None when
-    no source is set. ignored: names that have no effect without a source.
+    Attributes:
+        measure: 1 opens the measuring endpoints, which pin lengths and swap tables.
+        token: the bearer token that every client of the endpoints must then present, local
+            ones too; unset lets in loopback clients only, and no browser's scripts. Set it
+            behind a reverse proxy.
+        ring_steps: engine steps kept, about 140 bytes each.
+        follow: None when no source is set.
+        ignored: names that have no effect without a source.
     """
 
     measure: bool = False

@@ -97,7 +97,7 @@ def tuning_command(
         context_tok: Annotated[int, typer.Option(help="Prompt length of the profile.")] = 128,
         profile_method: Annotated[
             ProfileMethod,
-            typer.Option(help="Step times from inside the engine, or by requests from outside."),
+            typer.Option(help="in_engine: step times by the plugin; client: by requests alone."),
         ] = "in_engine",
         concurrency: Annotated[
             str, typer.Option(help="Concurrencies of the validation: 1,8,32.")

@@ -33,7 +33,7 @@ class Ratio(Facts):
 
 
 class Margins(Facts):
-    """What the candidate must hold: ratios at or above 1 − margin..
+    """What the candidate must hold: ratios at or above 1 − margin.
 
     Attributes:
         best_fixed: against the best fixed length at each concurrency.
