@@ -2,7 +2,7 @@
 
     python -m bench.controller_engine --engine PYTHON --model FOLDER --method METHOD \
         --work FOLDER --out bench/results/FILE.json [--drafter FOLDER] [--concurrency 64] \
-        [--survival 0.9,0.8,0.7,0.6 …] [--speculative JSON] [-- ENGINE ARGS]
+        [--survival 0.9,0.8,0.7,0.6 …] [--misprofile 0.4] [--speculative JSON] [-- ENGINE ARGS]
 
 WORK is the folder of an earlier `tabletune profile` or `run` of the same deployment: its
 profile, acceptance and plan are used, nothing is profiled here. One boot: the engine follows a
@@ -10,9 +10,12 @@ folder store and adapts. Then, under a closed loop:
 
 1. for each bad table (the shortest and the longest length for every batch size): it is promoted
    by force, and throughput is recorded second by second while the controller repairs it;
-2. with --survival, for each of the given survivals: synthetic acceptance is switched while
+2. with --misprofile E, a version is promoted whose profile is wrong: half of its cells, at
+   random, by a factor of 1-E..1+E. Of 100 such profiles it is the one whose table should lose
+   most at the batch sizes around half the concurrency, by the profile as measured;
+3. with --survival, for each of the given survivals: synthetic acceptance is switched while
    serving (bench/synthetic_acceptance.py), and throughput is recorded in the same way;
-3. after each, the table as it was (stale), the table built for this very traffic (tuned) and
+4. after each, the table as it was (stale), the table built for this very traffic (tuned) and
    the controller take turns in short windows; ratios with bootstrap intervals come from these.
 
 The tuned table is built from the same profile and, with synthetic acceptance, its true
@@ -79,9 +82,11 @@ class Bench:
         request: RunRequest,
         times: Times,
         progress: TerminalProgress,
+        concurrency: int,
     ) -> None:
         self.live, self.store, self.evidence = live, store, evidence
         self.request, self.times, self.progress = request, times, progress
+        self.concurrency = concurrency
         self.clock = SystemClock()
         self.rng = np.random.default_rng(0)
 
@@ -92,6 +97,25 @@ class Bench:
             evidence = dataclasses.replace(evidence, prior=prior_of(evidence.prior, survival))
             self.store.put(evidence.prior)  # the controller adapts only with its evidence
         return build_version(self.request, evidence, evidence.padded_tokens()).version
+
+    def misprofiled(self, error: float, tuned: TableVersion) -> TableVersion:
+        """The version of a wrong profile: of 100, the one whose table should lose most."""
+        sizes = range(max(1, self.concurrency // 4), self.concurrency + 1)
+        truth = build_version(self.request, self.evidence, self.evidence.padded_tokens())
+        goodput, lengths = truth.predicted_goodput_tok_s, tuned.table.dense()
+        worst, found = np.inf, None
+        for seed in range(100):
+            wrong = wrong_profile(self.evidence.profile, error, np.random.default_rng(seed))
+            evidence = dataclasses.replace(self.evidence, profile=wrong)
+            version = build_version(self.request, evidence, evidence.padded_tokens()).version
+            believed = version.table.dense()
+            shares = [goodput[b - 1, believed[b]] / goodput[b - 1, lengths[b]] for b in sizes]
+            if np.mean(shares) < worst:
+                worst, found = float(np.mean(shares)), (version, wrong)
+        if found is None:
+            raise RuntimeError("no wrong profile gave a table that the true one covers")
+        self.store.put(found[1])
+        return found[0]
 
     def promote(self, version: TableVersion) -> None:
         """Promote by force, and wait until the engine follows."""
@@ -126,9 +150,12 @@ class Bench:
         if len(steps) < 2:
             raise RuntimeError(f"no steps within {seconds} s: see the engine's log")
         elapsed_s = steps.time_s - steps.time_s[0]
-        second = np.minimum(elapsed_s.astype(int), len(batches) - 1)
-        tokens = np.bincount(second[1:], weights=steps.output_tok[1:], minlength=len(batches))
-        return [float(v) for v in tokens]
+        whole = int(elapsed_s[-1])  # what is left over is no whole second
+        if whole < 1:
+            return [float(steps.output_tok[1:].sum() / elapsed_s[-1])]
+        second = elapsed_s.astype(int)
+        tokens = np.bincount(second[1:], weights=steps.output_tok[1:], minlength=whole + 1)
+        return [float(v) for v in tokens[:whole]]
 
     def by_hand(self, table: Table | None) -> None:
         """Put a table in force by hand (the controller pauses), or let the controller go on."""
@@ -177,6 +204,16 @@ def prior_of(prior: AcceptancePrior, survival: list[float]) -> AcceptancePrior:
     return prior.model_copy(update={"counts": counts})
 
 
+def wrong_profile(profile: Profile, error: float, rng: np.random.Generator) -> Profile:
+    """Half of the cells, at random, are off by a factor uniform in 1-error..1+error."""
+    cells = tuple(
+        cell.model_copy(update={"samples_s": tuple(s * factor for s in cell.samples_s)})
+        for cell in profile.cells
+        for factor in [rng.uniform(1 - error, 1 + error) if rng.random() < 0.5 else 1.0]
+    )
+    return profile.model_copy(update={"cells": cells})
+
+
 def ratios(windows: dict[str, list[float]], rng: np.random.Generator) -> dict[str, Any]:
     """Shares with 95 % bootstrap intervals over rounds."""
     stale, tuned, ours = (np.array(windows[n]) for n in ("stale", "tuned", "controller"))
@@ -214,6 +251,7 @@ def main() -> None:
     parser.add_argument("--max-draft-length", type=int, default=4)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--survival", action="append", default=[])
+    parser.add_argument("--misprofile", type=float, default=0.0)
     parser.add_argument("--speculative", default="{}")
     parser.add_argument("--settle-s", type=float, default=20)
     parser.add_argument("--window-s", type=float, default=5)
@@ -285,7 +323,7 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
             api = EngineApi(EngineAddress(engine.base_url))
             live = LiveEngine(engine, api, api.model())
             times = Times(options.settle_s, options.window_s, options.rounds)
-            bench = Bench(live, store, evidence, request, times, progress)
+            bench = Bench(live, store, evidence, request, times, progress, options.concurrency)
             prompts = sample_prompts(request)
             if request.step_kind == "mixed":
                 requests = natural_requests(prompts, live, progress)
@@ -317,6 +355,11 @@ def scenes(bench: Bench, found: dict[str, Any], options: argparse.Namespace) -> 
         bad = flat(tuned, length)
         bench.promote(bad)
         keep(found, bench.scene(f"promoted: draft length {length} everywhere", bad, tuned), options)
+    if options.misprofile:
+        wrong = bench.misprofiled(options.misprofile, tuned)
+        bench.promote(wrong)
+        name = f"step times wrong by up to {options.misprofile:.0%}"
+        keep(found, bench.scene(name, wrong, tuned), options)
     if options.survival:
         bench.promote(tuned)
         time.sleep(5)

@@ -19,6 +19,7 @@ from tabletune.core.words import Cell, FloatArray
 
 _LEAST_STEPS_S = 0.2  # decode seconds at shared batch sizes before a collapse is judged
 _REFERENCE_HALF_LIFE_S = 10.0
+_USUAL_LOSS_HALF_LIFE_S = 60.0  # stalls of a busy host come in bursts; several swaps apart
 
 
 class Guard:
@@ -33,7 +34,9 @@ class Guard:
         self._low_ticks = 0
         # Per tick: when, busy seconds, (draft length, seconds lost) of each stalled step.
         self._lost: deque[tuple[float, float, list[tuple[int, float]]]] = deque()
-        self._usual_loss = 0.0
+        self._usual: list[float] = [0.0, 0.0]  # busy seconds and those lost in stalls, fading
+        self._usual_before = [0.0, 0.0]  # as they were when the table in force was swapped in
+        self._usual_loss = 0.0  # and their share then
         self._excluded: dict[int, float] = {}
         self.falls = 0
         self.quarantine_until_s = -1.0
@@ -51,7 +54,9 @@ class Guard:
             for b, (s, tok) in self._rates.items()
             if s > 0 and tok > 0 and b <= share.size and np.isfinite(share[b - 1])
         }
-        self._usual_loss = self._lost_share()
+        self._usual_before = [*self._usual]
+        busy_s, lost_s = self._usual
+        self._usual_loss = lost_s / busy_s if busy_s > 0 else 0.0
         self._after, self._low_ticks = {}, 0
         self._lost.clear()
         self._watch_until_s = now_s + self._settings.watch_s
@@ -78,17 +83,24 @@ class Guard:
                 sums = totals.setdefault(batch.batch_size, [0.0, 0.0])
                 sums[0] += batch.decode_s
                 sums[1] += batch.decode_tok
-        self._note_stalls(observation, expected, now_s)
+        self._note_stalls(observation, expected, elapsed_s, now_s)
         return (self._stalled() or self._collapsed()) if watching else None
 
     def _note_stalls(
-        self, observation: LiveObservation, expected: ExpectedStepTime, now_s: float
+        self,
+        observation: LiveObservation,
+        expected: ExpectedStepTime,
+        elapsed_s: float,
+        now_s: float,
     ) -> None:
         stalls = [
             (stall.draft_length, stall.step_time_s - (expected(*_cell(stall)) or 0.0))
             for stall in observation.stalls
         ]
         self._lost.append((now_s, observation.busy_s, stalls))
+        keep = 0.5 ** (elapsed_s / _USUAL_LOSS_HALF_LIFE_S)
+        now = (observation.busy_s, sum(seconds for _, seconds in stalls))
+        self._usual = [keep * sums + new for sums, new in zip(self._usual, now, strict=True)]
         while self._lost and self._lost[0][0] < now_s - self._settings.watch_s:
             self._lost.popleft()
 
@@ -136,6 +148,7 @@ class Guard:
         """Start the next quarantine; how many seconds it lasts. new_lengths: stay out longer."""
         settings = self._settings
         self.falls += 1
+        self._usual = [*self._usual_before]  # what the failed table lost is not usual
         wait_s = min(
             settings.quarantine_s * settings.quarantine_growth ** (self.falls - 1),
             settings.longest_quarantine_s,

@@ -45,7 +45,8 @@ class ControllerSettings:
     this is not probed for its step time.
 
     Guard. stall_factor: a step so many times its cell's step time is a stall; stall_floor_s:
-    and at least so much longer. most_stalls, stalled_share: more stalls than this, which
+    and at least so much longer. A pair without a graph takes three to four times as long at
+    every step, so that most of the time is lost; a busy host loses less. most_stalls, stalled_share: more stalls than this, which
     take more than this share of the time, within watch_s after a swap. collapse_share: of
     the throughput before the swap, at the same batch sizes; collapse_ticks: so many ticks in
     a row. quarantine_s, quarantine_growth, longest_quarantine_s: first quarantine, factor of
@@ -92,7 +93,7 @@ class ControllerSettings:
     stall_factor: float = 3.0
     stall_floor_s: float = 0.01
     most_stalls: int = 3
-    stalled_share: float = 0.1
+    stalled_share: float = 0.2
     watch_s: float = 20.0
     collapse_share: float = 0.7
     collapse_ticks: int = 2

@@ -73,12 +73,13 @@ def steady_steps(columns: StepColumns, full_drafts: bool = True) -> Bools:
     """Which steps tell the step time of their cell (batch size, verified length): bool[n].
 
     As in the profile: what they verify and what they draft has the same length, every draft is
-    full, and no request prefills. Unlike there the next step may: its launch can lengthen the
-    interval, for all lengths alike, which is nothing to choose by; and a busy engine has few
-    other steps.
+    full, no request prefills, and none begins to in the next step. Taking requests in and
+    launching their prefill fall into the interval of the step before: on an H200 that made
+    steps of 63 requests last 14 ms instead of 7 in every second of a closed loop of 64, by the
+    same 7 ms at every length, which as a ratio speaks for the longest.
     """
     steady: Bools = (
-        (columns.prefill_requests == 0)
+        calm_steps(columns)
         & (columns.verified_length == columns.draft_length)
         & columns.undisturbed
         & np.isfinite(columns.step_time_s)
@@ -87,6 +88,17 @@ def steady_steps(columns: StepColumns, full_drafts: bool = True) -> Bools:
     if full_drafts:
         steady &= (columns.verified_length == 0) | (columns.drafted_requests == columns.batch_size)
     return steady
+
+
+def calm_steps(columns: StepColumns) -> Bools:
+    """Which steps neither hold a prefill nor come right before one: bool[n].
+
+    What follows the newest step is not known; it counts as calm.
+    """
+    decoding: Bools = columns.prefill_requests == 0
+    calm = decoding.copy()
+    calm[:-1] &= decoding[1:]
+    return calm
 
 
 def _cells(columns: StepColumns, steady: Bools) -> tuple[CellTimes, ...]:
@@ -145,9 +157,9 @@ def _stalls(
     if expected is None:
         return ()
     stalls: list[Stall] = []
-    # Steps with prefills take as long as their prompts are.
+    # Steps with prefills, and right before one, take as long as the prompts are.
     candidates = np.flatnonzero(
-        columns.undisturbed & (columns.prefill_requests == 0) & (columns.step_time_s > floor_s)
+        columns.undisturbed & calm_steps(columns) & (columns.step_time_s > floor_s)
     )
     for i in candidates.tolist():
         cell = int(columns.batch_size[i]), int(columns.verified_length[i])

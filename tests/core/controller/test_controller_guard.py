@@ -1,9 +1,15 @@
 """The watchdog: stalls and collapses after a swap."""
 
+import dataclasses
+
+import numpy as np
 import pytest
 
 from tabletune.core.controller.controller import Controller
 from tabletune.core.controller.decision import Decision
+from tabletune.core.controller.guard import Guard
+from tabletune.core.controller.observation import BatchTotals, LiveObservation, Stall
+from tabletune.core.controller.settings import ControllerSettings
 from tests.core.controller.controller_scenes import (
     GOOD,
     SIZE,
@@ -72,6 +78,29 @@ def test_a_few_stalls_without_a_swap_are_no_reason() -> None:
     engine.stalls = 1
     assert not [d for d in kinds(control, engine, 5, 60.0) if d.kind in ("revert", "off")]
     assert control.table == table
+
+
+def test_a_host_that_always_stalls_somewhat_is_not_the_fault_of_a_second_swap() -> None:
+    """What is usual is remembered over several swaps, not only since the last one."""
+    guard = Guard(ControllerSettings())
+    level = np.zeros(SIZE)
+
+    def tick(now_s: float, stalled_s: float) -> str | None:
+        seen = dataclasses.replace(
+            LiveObservation.nothing(now_s - 1, now_s, 3),
+            steps=100,
+            batches=(BatchTotals(4, 100, 1.0, 1000, 90, 1.0, 1000),),
+            stalls=(Stall(4, 1, stalled_s / 4),) * 4 if stalled_s else (),
+        )
+        return guard.update(seen, lambda b, k: 1e-9, 1.0, now_s)
+
+    for i in range(30):
+        assert tick(float(i), 0.15) is None
+    guard.swapped(30.0, level)
+    assert tick(31.0, 0.0) is None  # a quiet second between two swaps
+    guard.swapped(31.0, level)
+    assert tick(32.0, 0.4) is None
+    assert "stalled" in str(tick(33.0, 1.0))
 
 
 def test_when_the_promoted_table_fails_too_the_boot_table_and_in_the_end_off() -> None:

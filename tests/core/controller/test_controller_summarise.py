@@ -42,6 +42,17 @@ def test_steps_are_counted_for_the_cell_that_they_verify() -> None:
     assert seen.last_batch_size == 5
 
 
+def test_a_step_right_before_a_prefill_tells_neither_a_step_time_nor_a_stall() -> None:
+    """On an H200 taking in a request doubled the interval of the step before its prefill."""
+    usual = {"batch_size": 4, "verified_length": 1}
+    joining = [{**usual, "step_time_s": 0.1}, {**usual, "batch_size": 5, "prefill_requests": 1}]
+    steps = columns([usual, *joining, usual, *joining, usual])
+    seen = summarise(steps, 0.0, 1.0, expected_step_time_s=step_time_s)
+    assert [(c.batch_size, c.count) for c in seen.cells] == [(4, 3)]
+    assert seen.cells[0].step_time_s == pytest.approx(step_time_s(4, 1))
+    assert seen.stalls == ()
+
+
 def test_a_far_step_hardly_moves_the_cell() -> None:
     rows = [{"batch_size": 4, "verified_length": 1, "step_time_s": 0.005}] * 9
     seen = summarise(columns([*rows, {**rows[0], "step_time_s": 5.0}]), 0.0, 1.0)
@@ -85,7 +96,7 @@ def test_requests_without_a_proposal_are_offered_but_not_drafted() -> None:
 def test_stalls_are_told_against_what_is_expected_of_the_cell() -> None:
     rows = [{"batch_size": 4, "verified_length": 1}] * 3
     slow = {**rows[0], "step_time_s": 0.1}
-    steps = columns([*rows, slow, {**slow, "prefill_requests": 1}])
+    steps = columns([*rows, slow, rows[0], {**slow, "prefill_requests": 1}])
     seen = summarise(steps, 0.0, 1.0, expected_step_time_s=step_time_s)
     assert seen.stalls == (Stall(4, 1, 0.1),)
     assert summarise(steps, 0.0, 1.0).stalls == ()
