@@ -46,8 +46,9 @@ class ControllerSettings:
 
     Guard. stall_factor: a step so many times its cell's step time is a stall; stall_floor_s:
     and at least so much longer. A pair without a graph takes three to four times as long at
-    every step, so that most of the time is lost; a busy host loses less. most_stalls, stalled_share: more stalls than this, which
-    take more than this share of the time, within watch_s after a swap. collapse_share: of
+    every step, so that most of the time is lost; a busy host loses less. most_stalls,
+    stalled_share: more stalls than this, which take more than this share of the time, within
+    watch_s after a swap. collapse_share: of
     the throughput before the swap, at the same batch sizes; collapse_ticks: so many ticks in
     a row. quarantine_s, quarantine_growth, longest_quarantine_s: first quarantine, factor of
     each next, longest.
