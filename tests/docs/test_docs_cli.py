@@ -40,7 +40,7 @@ def test_every_variable_that_is_read_is_explained() -> None:
     read = {
         name
         for path in files
-        for name in re.findall(rf'"((?:{PREFIX}|TT_)[A-Z_]+)"', path.read_text("utf-8"))
+        for name in re.findall(rf'"({PREFIX}[A-Z_]+)"', path.read_text("utf-8"))
     }
     known = {*re.findall(r"^\| `(\w+)`", PAGE, re.MULTILINE), *KNOWN_NAMES, PREFIX}
     assert read - known == set()
