@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import overload
 
@@ -155,7 +155,7 @@ def _steps_of(record: Sequence[float], verified: int) -> Steps:
 
 
 def usable_lengths(
-    envelope: dict[str, Sequence[Sequence[int]]], max_num_seqs: int, longest: int
+    envelope: Mapping[str, Sequence[Sequence[int]]], max_num_seqs: int, longest: int
 ) -> list[list[int]]:
     """[b][K] for `PolicyTable`: the longest length up to K that the envelope has at b, or the
     shortest that it has at all.

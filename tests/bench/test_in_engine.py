@@ -3,16 +3,13 @@
 import importlib
 import json
 import pathlib
-import sys
 from collections.abc import Callable, Iterator
 from importlib.metadata import entry_points
 from typing import Any
 
+import fake_vllm
 import numpy as np
 import pytest
-
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "plugin"))
-import fake_vllm
 
 from bench.evaluation import policy_specs
 from bench.evaluation.in_engine import install

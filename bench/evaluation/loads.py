@@ -1,0 +1,174 @@
+"""The loads of a scenario on a running engine."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import itertools
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Self
+
+import httpx
+import numpy as np
+
+from bench.evaluation.scenario import AnyLoad, Closed, Jump, Poisson, Trace
+from tabletune.measure.api import EngineAddress
+from tabletune.measure.driven import Load
+from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest
+
+
+def is_open(load: AnyLoad) -> bool:
+    """Whether requests arrive by themselves, whatever the engine does."""
+    return isinstance(load, Poisson | Trace)
+
+
+def spread_outputs(
+    requests: Sequence[LoadRequest],
+    output_tok: tuple[int, int],
+    count: int,
+    at_once: int,
+    seed: int = 0,
+) -> list[LoadRequest]:
+    """`count` requests, cycled, with outputs evenly from the shortest to the longest.
+
+    The first `at_once` are cut so that they end one after the other: requests then begin and
+    end at an even pace, and each window has about its share of prompts. A request whose own
+    output is shorter keeps it.
+    """
+    lengths = np.random.default_rng(seed).integers(*output_tok, count, endpoint=True)
+    lengths[:at_once] = lengths[:at_once] * (1 + np.arange(min(at_once, count))) / at_once
+    return [
+        dataclasses.replace(request, max_tokens=max(1, min(request.max_tokens, int(length))))
+        for request, length in zip(itertools.cycle(requests), lengths, strict=False)
+    ]
+
+
+def gaps_s(load: Poisson | Trace, count: int, seed: int = 0) -> np.ndarray:
+    """Seconds between arrivals, float64[count]: exponential, or gamma with the load's
+    coefficient of variation."""
+    variation = load.gap_variation if isinstance(load, Trace) else 1.0
+    shape = 1 / variation**2
+    draws = np.random.default_rng(seed).gamma(shape, 1 / (shape * load.rate_per_s), count)
+    return draws.astype(np.float64)
+
+
+class Arrivals:
+    """Sends a request after each gap, for as long as the context is open.
+
+    most_open: an arrival that finds so many open requests is dropped, and counted as failed.
+    """
+
+    def __init__(
+        self,
+        address: EngineAddress,
+        model: str,
+        requests: Sequence[LoadRequest],
+        gaps: np.ndarray,
+        most_open: int,
+    ) -> None:
+        self._address, self._model = address, model
+        self._requests, self._gaps = itertools.cycle(requests), itertools.cycle(gaps.tolist())
+        self._most_open = most_open
+        self.counts = LoadCounts()
+        self.done = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._end)
+        self._thread.join(timeout=30)
+
+    def _end(self) -> None:
+        if self._stop is not None:
+            self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()
+            self.done.set()
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+        base = self._address.base_url
+        open_now = set[asyncio.Task[None]]()
+        async with httpx.AsyncClient(
+            base_url=base, timeout=None, limits=limits, trust_env=False
+        ) as http:
+            next_s = self._loop.time()
+            while not self._stop.is_set():
+                next_s += next(self._gaps)
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stop.wait(), max(0.0, next_s - self._loop.time()))
+                if len(open_now) >= self._most_open:
+                    self.counts.failed += 1
+                    self.counts.last_error = f"{self._most_open} requests were open already"
+                    continue
+                task = asyncio.create_task(self._send(http, next(self._requests)))
+                open_now.add(task)
+                task.add_done_callback(open_now.discard)
+            for task in list(open_now):
+                task.cancel()
+            await asyncio.gather(*open_now, return_exceptions=True)
+
+    async def _send(self, http: httpx.AsyncClient, request: LoadRequest) -> None:
+        try:
+            answer = await http.post("/v1/completions", json=request.body(self._model))
+            answer.raise_for_status()
+        except httpx.HTTPError as error:
+            self.counts.failed += 1
+            self.counts.last_error = f"{type(error).__name__}: {error}"
+            return
+        self.counts.completed += 1
+        self.counts.completion_tok += int(answer.json()["usage"]["completion_tokens"])
+
+
+@contextmanager
+def _jumping(
+    address: EngineAddress, model: str, requests: Sequence[LoadRequest], load: Jump
+) -> Iterator[Load]:
+    stop = threading.Event()
+
+    def jump() -> None:
+        while not stop.wait(load.period_s / 2):
+            with ClosedLoop(address, model, requests[load.low :], load.high - load.low):
+                if stop.wait(load.period_s / 2):
+                    return
+
+    with ClosedLoop(address, model, requests, load.low) as base:
+        thread = threading.Thread(target=jump, name="jumps", daemon=True)
+        thread.start()
+        try:
+            yield base
+        finally:
+            stop.set()
+            thread.join(timeout=60)
+
+
+def open_load(
+    load: AnyLoad, address: EngineAddress, model: str, requests: Sequence[LoadRequest]
+) -> AbstractContextManager[Load]:
+    """Put a load on the engine for as long as the context is open."""
+    if isinstance(load, Closed):
+        return ClosedLoop(address, model, requests, load.concurrency)
+    if isinstance(load, Jump):
+        return _jumping(address, model, requests, load)
+    return Arrivals(address, model, requests, gaps_s(load, 4096), load.most_open)
+
+
+def most_open(load: AnyLoad) -> int:
+    """How many requests may be open at once."""
+    if isinstance(load, Closed):
+        return load.concurrency
+    return load.high if isinstance(load, Jump) else load.most_open

@@ -1,0 +1,201 @@
+"""A scenario of the evaluation: configuration only, one JSON file in bench/scenarios."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+FOLDER = pathlib.Path(__file__).parent.parent / "scenarios"
+#: Policies by name. `fixed` stands for every length of the plan, 0 (no drafting) included.
+POLICIES = (
+    *("fixed", "documented table", "tuned table", "oracle table", "controller"),
+    *("SGLang-style, one slot", "SGLang-style, slots", "TensorRT-LLM-style"),
+    *("TurboSpec-style", "Nightjar-style"),
+)
+
+
+class ScenarioError(ValueError):
+    """A scenario that cannot be used.
+
+    Attributes: `path`, `found`.
+    """
+
+    def __init__(self, path: pathlib.Path, found: str) -> None:
+        self.path, self.found = path, found
+        super().__init__(f"{path}: expected a scenario (docs: bench/README.md), found {found}")
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Closed(_Strict):
+    """Always `concurrency` open requests."""
+
+    kind: Literal["closed"] = "closed"
+    concurrency: int = Field(ge=1, le=4096)
+
+    @property
+    def name(self) -> str:
+        return f"closed {self.concurrency}"
+
+
+class Poisson(_Strict):
+    """Requests that arrive by themselves, at random, `rate_per_s` on average."""
+
+    kind: Literal["poisson"]
+    rate_per_s: float = Field(gt=0)
+    most_open: int = Field(default=1024, ge=1)
+
+    @property
+    def name(self) -> str:
+        return f"poisson {self.rate_per_s:g} per s"
+
+
+class Jump(_Strict):
+    """A closed loop that jumps between two concurrencies every half `period_s`."""
+
+    kind: Literal["jump"]
+    low: int = Field(ge=1)
+    high: int = Field(ge=2)
+    period_s: float = Field(default=2.0, gt=0)
+
+    @property
+    def name(self) -> str:
+        return f"jump {self.low} to {self.high}"
+
+
+class Trace(_Strict):
+    """Arrivals in bursts: gamma-distributed gaps, with the statistics of a public trace.
+
+    source: which trace, and where its statistics are published.
+    """
+
+    kind: Literal["trace"]
+    rate_per_s: float = Field(gt=0)
+    gap_variation: float = Field(gt=0, description="standard deviation over mean of the gaps")
+    most_open: int = Field(default=1024, ge=1)
+    source: str = Field(min_length=10)
+
+    @property
+    def name(self) -> str:
+        return f"trace {self.rate_per_s:g} per s"
+
+
+AnyLoad = Annotated[Closed | Poisson | Jump | Trace, Field(discriminator="kind")]
+
+
+class Traffic(_Strict):
+    """Synthetic acceptance: S_1 … S_K, and in words where they come from."""
+
+    name: str
+    survival: tuple[float, ...] = Field(min_length=1)
+    source: str = Field(min_length=10)
+
+    @model_validator(mode="after")
+    def _falls(self) -> Traffic:
+        before = (1.0, *self.survival[:-1])
+        if not all(0 <= s <= b for s, b in zip(self.survival, before, strict=True)):
+            raise ValueError(f"survival {list(self.survival)} must not rise, within 0 … 1")
+        return self
+
+
+class Scenario(_Strict):
+    """What is compared, under which loads.
+
+    Attributes:
+        target, drafter: names of bench/dummy_models.py, or `real` (given by --model).
+        traffic: the first is what the engine boots with and is profiled under; each further
+            one is a switch of workload while serving. Empty: acceptance is real.
+        documented: which of vLLM's documented tables somebody would have copied.
+        promoted: the table that the controller starts from.
+        prompt_tok: length of the prompts; None: as in the profile.
+        output_tok: shortest and longest output.
+        window_s, settle_s: what counts, and what passes between a change and it.
+        learn_s: unscored time for each policy that learns, once per load.
+        engine_args: of vLLM, as in the profile that --work holds.
+        speculative: further keys of vLLM's speculative config.
+    """
+
+    name: str = Field(pattern=r"^[a-z0-9_.-]+$")
+    what: str
+    target: str
+    drafter: str | None = None
+    method: str
+    max_num_seqs: int = Field(default=128, ge=1)
+    max_draft_length: int = Field(default=4, ge=1)
+    traffic: tuple[Traffic, ...] = ()
+    loads: tuple[AnyLoad, ...] = Field(min_length=1)
+    policies: tuple[str, ...] = POLICIES
+    documented: Literal["eagle", "eagle3"] = "eagle3"
+    promoted: Literal["tuned table", "documented table", "longest", "shortest"] = "tuned table"
+    prompt_tok: int | None = Field(default=None, ge=1)
+    output_tok: tuple[int, int] = (1024, 1024)
+    rounds: int = Field(default=4, ge=3)
+    window_s: float = Field(default=1.0, gt=0)
+    settle_s: float = Field(default=0.4, ge=0)
+    learn_s: float = Field(default=4.0, ge=0)
+    ramp_s: float = Field(default=3.0, ge=0)
+    engine_args: tuple[str, ...] = ()
+    speculative: dict[str, Any] = Field(default_factory=dict)
+    gpus: int = Field(default=1, ge=0)
+    note: str = ""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Scenario:
+        unknown = sorted(set(self.policies) - set(POLICIES))
+        if unknown:
+            raise ValueError(f"policies {unknown} are unknown; known are {list(POLICIES)}")
+        if "fixed" not in self.policies or "tuned table" not in self.policies:
+            raise ValueError("policies must have `fixed` and `tuned table`: shares are of those")
+        for traffic in self.traffic:
+            if len(traffic.survival) != self.max_draft_length:
+                raise ValueError(
+                    f"traffic {traffic.name} has {len(traffic.survival)} survival values, "
+                    f"expected max_draft_length = {self.max_draft_length}"
+                )
+        names = [load.name for load in self.loads]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two loads have the same name: {names}")
+        return self
+
+    @property
+    def synthetic(self) -> bool:
+        """Whether acceptance is synthetic."""
+        return bool(self.traffic)
+
+    def speculative_extra(self) -> dict[str, Any]:
+        """What `tabletune run --speculative` was, or is to be, given."""
+        if not self.traffic:
+            return dict(self.speculative)
+        rates = list(self.traffic[0].survival)
+        synthetic = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": rates}
+        return self.speculative | synthetic
+
+
+def load_scenario(name: str) -> Scenario:
+    """A scenario by its name in bench/scenarios, or by a path.
+
+    Raises:
+        ScenarioError: there is none, or it cannot be used.
+    """
+    path = pathlib.Path(name)
+    if not path.suffix:
+        path = FOLDER / f"{name}.json"
+    try:
+        return Scenario.model_validate_json(path.read_bytes())
+    except FileNotFoundError as error:
+        known = sorted(file.stem for file in FOLDER.glob("*.json"))
+        raise ScenarioError(path, f"no such file; known are {known}") from error
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "the whole"
+        raise ScenarioError(path, f"{where}: {first['msg']}") from error
+
+
+def names() -> list[str]:
+    """Every scenario in bench/scenarios."""
+    return sorted(json.loads(file.read_bytes())["name"] for file in FOLDER.glob("*.json"))

@@ -1,0 +1,85 @@
+"""From rounds of windows to shares of the best fixed length, with bootstrap intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.evaluation.cells import Cell
+from bench.evaluation.window import score_of
+
+RESAMPLES = 4000
+BOOTSTRAP_SEED = 11
+
+
+def best_fixed(scores: dict[str, np.ndarray]) -> str:
+    """The fixed length with the highest mean. Chosen after the fact, so that it is favoured by
+    chance, if by anything.
+
+    Raises:
+        ValueError: there is none.
+    """
+    fixed = [name for name in scores if name.startswith("fixed ")]
+    if not fixed:
+        raise ValueError("expected windows of fixed lengths, found none; add `fixed`")
+    return max(fixed, key=lambda name: float(scores[name].mean()))
+
+
+def interval(part: np.ndarray, whole: np.ndarray, rng: np.random.Generator) -> list[float]:
+    """Mean over mean, and its 95 % interval over rounds drawn anew."""
+    picks = rng.integers(0, len(part), (RESAMPLES, len(part)))
+    ratios = part[picks].mean(axis=1) / whole[picks].mean(axis=1)
+    low, high = np.percentile(ratios, [2.5, 97.5])
+    middle = float(part.mean() / whole.mean())
+    return [round(float(v), 4) for v in (middle, low, high)]
+
+
+def summarise_load(
+    rounds: Sequence[dict[str, Cell]], policies: Sequence[str], open_load: bool
+) -> dict[str, Any]:
+    """One load's figures: each policy's throughput and its share of the best fixed length and
+    of the tuned table. `rounds`: whole rounds, at least one."""
+    rng = np.random.default_rng(BOOTSTRAP_SEED)
+    scores = {
+        name: np.array([score_of(cells[name], open_load) for cells in rounds]) for name in policies
+    }
+    decode = {
+        name: np.array([cells[name]["decode_tok_s"] for cells in rounds]) for name in policies
+    }
+    best = best_fixed(scores)
+    found: dict[str, Any] = {}
+    for name in policies:
+        cells = [cells[name] for cells in rounds]
+        found[name] = {
+            "score_tok_s": _mean(scores[name]),
+            "by_round_tok_s": [round(float(v), 2) for v in scores[name]],
+            "of_best_fixed": interval(scores[name], scores[best], rng),
+            "of_tuned": interval(scores[name], scores["tuned table"], rng),
+            "decode_of_best_fixed": interval(decode[name], decode[best], rng),
+            "rate_tok_s": _mean([cell["rate_tok_s"] for cell in cells]),
+            "user_tok_s": _mean([cell["user_tok_s"] for cell in cells]),
+            "mean_batch_size": _mean([cell["mean_batch_size"] for cell in cells]),
+            "mean_step_time_ms": _mean([1e3 * cell["mean_step_time_s"] for cell in cells], 3),
+            "ungraphed_steps": sum(cell["ungraphed_steps"] for cell in cells),
+            "steps": sum(cell["steps"] for cell in cells),
+            "lengths": _mean_shares([cell["lengths"] for cell in cells]),
+        }
+    boots = sorted({cell["boot"] for cells in rounds for cell in cells.values()})
+    return {
+        "rounds": len(rounds),
+        "boots": len(boots),
+        "best_fixed": best,
+        "score": "tokens per request-second" if open_load else "output tokens per second",
+        "policies": found,
+    }
+
+
+def _mean(values: Sequence[float] | np.ndarray, digits: int = 2) -> float:
+    return round(float(np.mean(values)), digits)
+
+
+def _mean_shares(shares: Sequence[dict[str, float]]) -> dict[str, float]:
+    lengths = sorted({length for share in shares for length in share}, key=int)
+    return {k: round(float(np.mean([s.get(k, 0.0) for s in shares])), 4) for k in lengths}

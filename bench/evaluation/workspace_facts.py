@@ -1,0 +1,128 @@
+"""What an earlier `tabletune run` or `profile` of the same deployment left in its folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from dataclasses import dataclass
+
+from bench.controller_engine import prior_of
+from bench.evaluation.arms import Known, Lengths, expected_tokens_of
+from bench.evaluation.scenario import Scenario, Traffic
+from tabletune.pipeline.build import Evidence, build_version
+from tabletune.pipeline.identify import Target, identify_target
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.acceptance import AcceptancePrior
+from tabletune.records.evidence import expected_tokens_of as measured_tokens
+from tabletune.records.evidence import surface_of
+from tabletune.records.fingerprint import Fingerprint
+from tabletune.records.plan import CapturePlan
+from tabletune.records.qualification import Qualification
+from tabletune.records.step_profile import Profile
+from tabletune.records.table import TableVersion
+
+
+class WorkspaceMismatchError(RuntimeError):
+    """The folder does not hold what the scenario needs.
+
+    Attributes: `folder`, `found`, `advice`.
+    """
+
+    def __init__(self, folder: pathlib.Path, found: str, advice: str) -> None:
+        self.folder, self.found, self.advice = folder, found, advice
+        super().__init__(f"{folder}: {found}; {advice}")
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A deployment: what was asked for, what it runs on, and its records."""
+
+    request: RunRequest
+    target: Target
+    evidence: Evidence
+
+    def tuned(self, traffic: Traffic | None, first: bool) -> TableVersion:
+        """The table that TableTune builds: from its own measured prior for the traffic that it
+        was measured under, from the true survival after a switch."""
+        evidence = self.evidence
+        if traffic is not None and not first:
+            prior = prior_of(evidence.prior, list(traffic.survival))
+            evidence = dataclasses.replace(evidence, prior=prior)
+        return build_version(self.request, evidence, evidence.padded_tokens()).version
+
+    def known(self, traffic: Traffic | None, tuned: Lengths) -> Known:
+        """For the arms of a comparison under a traffic."""
+        evidence, plan = self.evidence, self.evidence.plan
+        if traffic is None:
+            tokens = measured_tokens(evidence.prior)
+        else:
+            tokens = expected_tokens_of(traffic.survival)
+        return Known(
+            surface=surface_of(evidence.profile, evidence.padded_tokens()),
+            envelope=evidence.qualification.envelope,
+            lengths=plan.lengths,
+            max_num_seqs=self.request.max_num_seqs,
+            longest=plan.max_draft_length,
+            expected_tokens=tokens,
+            tuned=tuned,
+        )
+
+
+def read_facts(
+    scenario: Scenario, folder: pathlib.Path, engine: pathlib.Path, records_of: str = ""
+) -> Facts:
+    """The deployment of a folder, checked against the scenario.
+
+    records_of: take the records of this fingerprint (its first digits), though the engine at
+        hand has another: for a host that differs in nothing that changes step times.
+
+    Raises:
+        WorkspaceMismatchError: another deployment, or records are missing.
+    """
+    try:
+        request = RunRequest.load(folder / "request.json")
+    except FileNotFoundError as error:
+        advice = "run it first: python -m bench.run SCENARIO --print-profile-command"
+        raise WorkspaceMismatchError(folder, "no request.json", advice) from error
+    request = dataclasses.replace(request, engine=str(engine))
+    for name, wanted in (
+        ("method", scenario.method),
+        ("max_num_seqs", scenario.max_num_seqs),
+        ("max_draft_length", scenario.max_draft_length),
+        ("speculative_extra", scenario.speculative_extra()),
+        ("engine_args", scenario.engine_args),
+    ):
+        found = getattr(request, name)
+        if found != wanted:
+            raise WorkspaceMismatchError(
+                folder,
+                f"its {name} is {found!r}, the scenario's {wanted!r}",
+                "use the folder of the scenario's own deployment",
+            )
+    target = identify_target(request, engine)
+    return Facts(request, target, _evidence(folder, target.fingerprint, records_of))
+
+
+def _evidence(folder: pathlib.Path, fingerprint: Fingerprint, records_of: str) -> Evidence:
+    workspace, identity = Workspace(folder), fingerprint.identity
+    there = sorted(path.name for path in (folder / "records").glob("*"))
+    if records_of:
+        matching = [name for name in there if name.startswith(records_of[:16])]
+        if len(matching) != 1:
+            found = f"{len(matching)} fingerprints begin with {records_of!r} among {there}"
+            raise WorkspaceMismatchError(folder, found, "name one of those")
+        identity = matching[0]
+    found = workspace.load(identity, Fingerprint) or fingerprint
+    plan = workspace.load(identity, CapturePlan)
+    qualification = workspace.load(identity, Qualification)
+    profile = workspace.load(identity, Profile)
+    prior = workspace.load(identity, AcceptancePrior)
+    if plan is None or qualification is None or profile is None or prior is None:
+        raise WorkspaceMismatchError(
+            folder,
+            f"plan, qualification, profile or prior is missing for {identity[:16]}; records are "
+            f"there for {there}",
+            "run `tabletune profile` there, or name another with --records-of",
+        )
+    return Evidence(found, plan, qualification, profile, prior)

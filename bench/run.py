@@ -1,0 +1,163 @@
+"""Compares the policies of a scenario on a real engine, in short windows that take turns.
+
+    python -m bench.run SCENARIO --work FOLDER --engine PYTHON --out FILE.json [--limit-s 560]
+    python -m bench.run SCENARIO --print-profile-command --model FOLDER --engine PYTHON …
+
+SCENARIO is a name in bench/scenarios or a path. FOLDER is that of an earlier `tabletune run` or
+`tabletune profile` of the same deployment: its plan, qualification, profile and prior are used,
+nothing is profiled here. Every window is kept in FOLDER/bench/NAME, so that a run that was
+stopped goes on where it was. Ends with 0 when all is measured, with 75 when the time limit came
+first (start it again), with 1 when something is wrong. The result file is written after each
+load, and at the end.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import pathlib
+import secrets
+import sys
+import time
+
+from bench.evaluation.arms import Arm, arms
+from bench.evaluation.cells import Cells
+from bench.evaluation.compare import Comparison, OutOfTimeError, bouts
+from bench.evaluation.engine import BenchEngine, ComparisonError, boot, promoted_version
+from bench.evaluation.profile_command import profile_command
+from bench.evaluation.result_file import Result, write_result
+from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
+from bench.evaluation.workspace_facts import Facts, WorkspaceMismatchError, read_facts
+from tabletune.commands.console import TerminalProgress
+from tabletune.measure.api import EngineApiError
+from tabletune.measure.engine_errors import EngineError
+from tabletune.measure.probe import ProbeError, probe_engine
+from tabletune.pipeline.requests import sample_prompts, step_time_requests
+
+GO_ON = 75
+"""Exit status: the time limit came first; the same command goes on (EX_TEMPFAIL)."""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    begun_s = time.monotonic()
+    options = _parser().parse_args(arguments)
+    try:
+        scenario = load_scenario(options.scenario)
+        if options.print_profile_command:
+            print(profile_command(scenario, options))
+            return 0
+        if options.work is None or options.engine is None or options.out is None:
+            print("expected --work, --engine and --out", file=sys.stderr)
+            return 1
+        return run(scenario, options, begun_s)
+    except (
+        *(ScenarioError, WorkspaceMismatchError, ComparisonError),
+        *(EngineError, EngineApiError, ProbeError),
+    ) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
+    """Boot, compare, write; the exit status."""
+    until_s = begun_s + options.limit_s
+    facts = read_facts(scenario, options.work, options.engine, options.records_of)
+    folder = options.work / "bench" / scenario.name
+    result = Result(
+        scenario=scenario,
+        cells=Cells(folder / "cells"),
+        command=" ".join(sys.argv),
+        engine=probe_engine(options.engine),
+        out=options.out,
+    )
+    first = scenario.traffic[0] if scenario.traffic else None
+    tuned = facts.tuned(first, first=True)
+    known = facts.known(first, tuple(tuned.table.dense()))
+    with (
+        TerminalProgress() as progress,
+        boot(scenario, facts, known, folder, progress) as engine,
+    ):
+        result.boot_time_s = engine.live.engine.boot_time_s
+        if "controller" in scenario.policies:
+            engine.promote(promoted_version(scenario, tuned, known))
+            if engine.adapts:
+                progress.say(f"the controller is left out: {engine.adapts}")
+                result.controller_left_out = engine.adapts
+        driven = facts.request
+        if scenario.prompt_tok is not None:
+            driven = dataclasses.replace(driven, context_tok=scenario.prompt_tok)
+        requests, prompt_tok = step_time_requests(
+            driven, sample_prompts(driven), engine.live, progress
+        )
+        result.prompt_tok = prompt_tok
+        comparison = Comparison(
+            scenario=scenario,
+            engine=engine,
+            requests=requests,
+            cells=result.cells,
+            boot=secrets.token_hex(4),
+            progress=progress,
+            until_s=until_s,
+        )
+        try:
+            return _all_bouts(comparison, facts, result, progress)
+        finally:
+            result.policies_cost = _report(engine)
+            write_result(result)
+
+
+def _all_bouts(
+    comparison: Comparison, facts: Facts, result: Result, progress: TerminalProgress
+) -> int:
+    scenario, engine = comparison.scenario, comparison.engine
+    current = scenario.traffic[0] if scenario.traffic else None
+    for bout in bouts(scenario):
+        first = not scenario.traffic or bout.traffic == scenario.traffic[0]
+        known = facts.known(bout.traffic, tuple(facts.tuned(bout.traffic, first).table.dense()))
+        stale = None if first else tuple(facts.tuned(scenario.traffic[0], True).table.dense())
+        compared = _adapting(arms(scenario, known, stale), engine)
+        if bout.traffic is not None and bout.traffic != current:
+            engine.switch(bout.traffic)
+            current = bout.traffic
+        result.note_bout(bout, compared)
+        try:
+            comparison.compare(bout, compared)
+        except OutOfTimeError:
+            progress.say("out of time: start the same command again to go on")
+            return GO_ON
+        result.controller[bout.label] = engine.controller()
+        write_result(result)
+        progress.say(result.line(bout.label))
+    return 0
+
+
+def _adapting(compared: list[Arm], engine: BenchEngine) -> list[Arm]:
+    return [arm for arm in compared if arm.how != "controller" or not engine.adapts]
+
+
+def _report(engine: BenchEngine) -> dict[str, object]:
+    try:
+        return dict(engine.report())
+    except Exception as error:  # the engine may have died: the result is written all the same
+        return {"unknown": repr(error)}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.run", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("scenario")
+    parser.add_argument("--work", type=pathlib.Path)
+    parser.add_argument("--engine", type=pathlib.Path)
+    parser.add_argument("--out", type=pathlib.Path)
+    parser.add_argument("--limit-s", type=float, default=float("inf"))
+    parser.add_argument("--records-of", default="", help="a fingerprint's first digits")
+    parser.add_argument("--print-profile-command", action="store_true")
+    parser.add_argument("--model", default="")
+    parser.add_argument("--drafter", default="")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

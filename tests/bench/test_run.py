@@ -1,0 +1,143 @@
+"""bench.run end to end on a stand-in engine: real HTTP and processes, invented steps."""
+
+import json
+import pathlib
+import sys
+from typing import Any
+
+import pytest
+from deployment import Deployment, new_deployment
+
+from bench import run as bench_run
+from bench.evaluation import engine as bench_engine
+
+HERE = pathlib.Path(__file__).parent
+LOADS = [{"kind": "closed", "concurrency": 2}, {"kind": "closed", "concurrency": 4}]
+
+
+def scenario(folder: pathlib.Path, **changes: object) -> pathlib.Path:
+    """A scenario of the small deployment."""
+    values: dict[str, object] = {
+        "name": "small",
+        "what": "a small one",
+        "target": "real",
+        "method": "ngram",
+        "max_num_seqs": 4,
+        "max_draft_length": 2,
+        "loads": LOADS,
+        "rounds": 3,
+        "window_s": 0.15,
+        "settle_s": 0.05,
+        "learn_s": 0.1,
+        "ramp_s": 0.1,
+        "output_tok": [8, 24],
+        "policies": ["fixed", "tuned table", "oracle table", "TurboSpec-style", "Nightjar-style"],
+        **changes,
+    }
+    path = folder / "scenario.json"
+    path.write_text(json.dumps(values))
+    return path
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """A deployment with a profile, whose engine knows the benchmark's policies."""
+    made = new_deployment(tmp_path_factory.mktemp("profiled"))
+    ended = made.run("profile", "--json")
+    assert ended.process.returncode == 0, ended.errors
+    server = made.engine.folder / "site" / "vllm" / "entrypoints" / "openai" / "api_server.py"
+    paths = [str(HERE.parent / "pipeline"), str(HERE.parents[1])]
+    server.write_text(
+        f"import runpy, sys\nsys.path += {paths!r}\n"
+        f"runpy.run_path({str(HERE / 'policy_server.py')!r}, run_name='__main__')\n"
+    )
+    return made
+
+
+def call(made: Deployment, path: pathlib.Path, out: pathlib.Path, *more: str) -> int:
+    work, python = str(made.out), str(made.engine.python)
+    arguments = [str(path), "--work", work, "--engine", python, "--out", str(out), *more]
+    return bench_run.main(arguments)
+
+
+def test_every_policy_at_every_load(profiled: Deployment, tmp_path: pathlib.Path) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    assert call(made, scenario(tmp_path), out) == 0
+    found: dict[str, Any] = json.loads(out.read_text())
+    assert [load["load"] for load in found["loads"]] == ["closed 2", "closed 4"]
+    policies: dict[str, Any] = {}
+    for load in found["loads"]:
+        assert load["rounds"] == 3
+        assert load["boots"] == 1
+        policies = load["policies"]
+        assert set(policies) == {
+            *("fixed 0", "fixed 2", "tuned table", "oracle table"),
+            *("TurboSpec-style", "Nightjar-style"),
+        }
+        best = policies[load["best_fixed"]]
+        assert best["of_best_fixed"] == [1.0, 1.0, 1.0]
+        assert policies["fixed 2"]["lengths"] == {"2": 1.0}
+        assert policies["fixed 0"]["lengths"] == {"0": 1.0}
+        assert 0.3 < policies["tuned table"]["of_best_fixed"][0] < 2
+    assert set(policies["Nightjar-style"]["lengths"]) <= {"0", "2"}, "1 is not in the envelope"
+    cost = found["policy_cost"]["Nightjar-style"]
+    assert cost["chosen_steps"] > 100
+    assert cost["observed_steps"] > 50
+    assert cost["choose_us"] > 0
+    assert found["synthetic"] == "nothing"
+    assert len(made.engine.boots()) == 1
+    assert not made.engine.living()
+
+
+def test_it_stops_in_time_and_goes_on(profiled: Deployment, tmp_path: pathlib.Path) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    path = scenario(tmp_path, loads=LOADS[:1])
+    assert call(made, path, out, "--limit-s", "0.5") == bench_run.GO_ON
+    assert json.loads(out.read_text())["loads"] == []
+    assert call(made, path, out) == 0
+    cells = sorted((made.out / "bench" / "small" / "cells").rglob("*.json"))
+    assert len(cells) == 3 * 6
+    before = [cell.stat().st_mtime_ns for cell in cells]
+    assert call(made, path, out) == 0, "nothing is left to do"
+    assert [cell.stat().st_mtime_ns for cell in cells] == before
+    assert len(json.loads(out.read_text())["loads"]) == 1
+
+
+def test_arrivals_and_jumps(profiled: Deployment, tmp_path: pathlib.Path) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    loads = [
+        {"kind": "poisson", "rate_per_s": 60.0},
+        {"kind": "jump", "low": 1, "high": 3, "period_s": 0.1},
+    ]
+    path = scenario(tmp_path, loads=loads, policies=["fixed", "tuned table"], window_s=0.4)
+    assert call(made, path, out) == 0
+    poisson, jump = json.loads(out.read_text())["loads"]
+    assert poisson["score"] == "tokens per request-second"
+    assert poisson["policies"]["fixed 2"]["user_tok_s"] > 50
+    assert 1 < jump["policies"]["fixed 0"]["mean_batch_size"] < 3
+
+
+def test_a_controller_that_does_not_follow_is_left_out(
+    profiled: Deployment, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_engine, "FOLLOW_S", 0.1)
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    path = scenario(tmp_path, loads=LOADS[:1], policies=["fixed", "tuned table", "controller"])
+    assert call(made, path, out) == 0
+    found = json.loads(out.read_text())
+    assert set(found["loads"][0]["policies"]) == {"fixed 0", "fixed 2", "tuned table"}
+    assert "not followed" in found["controller_left_out"]
+
+
+def test_another_deployments_folder_is_refused(
+    profiled: Deployment, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    assert call(made, scenario(tmp_path, max_num_seqs=8), out) == 1
+    assert "its max_num_seqs is 4, the scenario's 8" in capsys.readouterr().err
+    assert not out.exists()
+    for record in made.out.glob("records/*/profile.json"):
+        record.unlink()
+    assert call(made, scenario(tmp_path), out) == 1
+    assert "is missing for" in capsys.readouterr().err
+    assert sys.exc_info() == (None, None, None)
