@@ -8,8 +8,8 @@ WORK is the folder of an earlier `tabletune profile` or `run` of the same deploy
 profile, acceptance and plan are used, nothing is profiled here. One boot: the engine follows a
 folder store and adapts. Then, under a closed loop:
 
-1. for each bad table (the shortest and the longest length for every batch size): it is promoted
-   by force, and throughput is recorded second by second while the controller repairs it;
+1. for each bad table (one length for every batch size: --flat, or the shortest and the longest):
+   it is promoted by force, and throughput is recorded second by second while the controller repairs it;
 2. with --misprofile E, a version is promoted whose profile is wrong: half of its cells, at
    random, by a factor of 1-E..1+E. Of 100 such profiles it is the one whose table should lose
    most at the batch sizes around half the concurrency, by the profile as measured;
@@ -44,13 +44,15 @@ from tabletune.measure.probe import probe_engine
 from tabletune.measure.runner import start_engine
 from tabletune.measure.steps import StepReader, concatenate
 from tabletune.pipeline.build import Evidence, build_version
-from tabletune.pipeline.engine_config import measuring_arguments
+from tabletune.pipeline.engine_config import serving_arguments
 from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.requests import natural_requests, sample_prompts, step_time_requests
+from tabletune.pipeline.serve import evidence_losses
 from tabletune.pipeline.session import LiveEngine
 from tabletune.pipeline.workspace import Workspace
 from tabletune.records.acceptance import AcceptancePrior
+from tabletune.records.boot_table import boot_table
 from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
@@ -157,6 +159,24 @@ class Bench:
         tokens = np.bincount(second[1:], weights=steps.output_tok[1:], minlength=whole + 1)
         return [float(v) for v in tokens[:whole]]
 
+    def window(self, seconds: float) -> tuple[float, float]:
+        """Output tokens per second over so many seconds: of all steps, and of those alone that
+        neither hold a prefill nor come right before one. Read once, at the end."""
+        reader = StepReader(self.live.api)
+        reader.read_new()
+        time.sleep(seconds)
+        steps = reader.read_new()
+        if len(steps) < 3:
+            raise RuntimeError(f"no steps within {seconds} s: see the engine's log")
+        everything = float(steps.output_tok[1:].sum() / (steps.time_s[-1] - steps.time_s[0]))
+        decoding = steps.prefill_requests == 0
+        calm = np.flatnonzero(decoding[1:-1] & decoding[2:]) + 1
+        intervals_s = steps.interval_s[calm]
+        known = np.isfinite(intervals_s)
+        if not known.any():
+            return everything, everything
+        return everything, float(steps.output_tok[calm][known].sum() / intervals_s[known].sum())
+
     def by_hand(self, table: Table | None) -> None:
         """Put a table in force by hand (the controller pauses), or let the controller go on."""
         self.live.api.swap_table(None if table is None else to_vllm(table))
@@ -164,14 +184,22 @@ class Bench:
     def compare(self, stale: Table, tuned: Table) -> dict[str, Any]:
         """Windows in turn: stale, tuned, controller; each after a second that does not count."""
         windows: dict[str, list[float]] = {"stale": [], "tuned": [], "controller": []}
+        decoding: dict[str, list[float]] = {"stale": [], "tuned": [], "controller": []}
         tables = {"stale": stale, "tuned": tuned, "controller": None}
         for _ in range(self.times.rounds):
             for name in self.rng.permutation(list(tables)).tolist():
                 self.by_hand(tables[name])
                 time.sleep(1.0)
-                windows[name].append(float(np.mean(self.rates(self.times.window_s))))
+                everything, calm = self.window(self.times.window_s)
+                windows[name].append(everything)
+                decoding[name].append(calm)
         self.by_hand(None)
-        return {"windows_tok_s": windows, **ratios(windows, self.rng)}
+        return {
+            "windows_tok_s": windows,
+            **ratios(windows, self.rng),
+            "decoding_tok_s": decoding,
+            "decoding_only": ratios(decoding, self.rng),
+        }
 
     def scene(self, name: str, stale: TableVersion, tuned: TableVersion) -> dict[str, Any]:
         """Record the repair, then compare."""
@@ -251,6 +279,7 @@ def main() -> None:
     parser.add_argument("--max-draft-length", type=int, default=4)
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--survival", action="append", default=[])
+    parser.add_argument("--flat", type=int, action="append", default=[])
     parser.add_argument("--misprofile", type=float, default=0.0)
     parser.add_argument("--speculative", default="{}")
     parser.add_argument("--settle-s", type=float, default=20)
@@ -286,7 +315,10 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
     for record in (evidence.fingerprint, *records):
         store.put(record)  # type: ignore[arg-type]
     switching = bool(options.survival)
-    arguments = measuring_arguments(request, evidence.plan)
+    # As somebody would serve: the boot table is the tuned one, naming every length.
+    first = build_version(request, evidence, evidence.padded_tokens()).version
+    booted = boot_table(first, evidence_losses(first, evidence)).table
+    arguments = serving_arguments(request, first, booted)
     environment = {
         "TABLETUNE_SOURCE": store.url,
         "TABLETUNE_CHANNEL": CHANNEL,
@@ -351,7 +383,7 @@ def scenes(bench: Bench, found: dict[str, Any], options: argparse.Namespace) -> 
     rates = bench.request.speculative_extra.get("synthetic_acceptance_rates")
     tuned = bench.tuned(rates if isinstance(rates, list) else None)
     lengths = bench.evidence.plan.lengths
-    for length in (max(lengths), min(lengths)):
+    for length in options.flat or (max(lengths), min(lengths)):
         bad = flat(tuned, length)
         bench.promote(bad)
         keep(found, bench.scene(f"promoted: draft length {length} everywhere", bad, tuned), options)
