@@ -9,7 +9,8 @@ profile, acceptance and plan are used, nothing is profiled here. One boot: the e
 folder store and adapts. Then, under a closed loop:
 
 1. for each bad table (one length for every batch size: --flat, or the shortest and the longest):
-   it is promoted by force, and throughput is recorded second by second while the controller repairs it;
+   it is promoted by force, and throughput is recorded second by second while the controller
+   repairs it;
 2. with --misprofile E, a version is promoted whose profile is wrong: half of its cells, at
    random, by a factor of 1-E..1+E. Of 100 such profiles it is the one whose table should lose
    most at the batch sizes around half the concurrency, by the profile as measured;
