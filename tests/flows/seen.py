@@ -28,16 +28,16 @@ class FlowProcess:
             self.process.kill()
         self.process.wait()
 
-    def wait_for(self, text: str) -> str:
-        """The first line of the log with `text`."""
-        end_s = time.monotonic() + LIMIT_S
+    def wait_for(self, *texts: str, limit_s: float = LIMIT_S) -> str:
+        """The first line of the log with all of `texts`."""
+        end_s = time.monotonic() + limit_s
         with self._new:
             while True:
                 for line in self.lines:
-                    if text in line:
+                    if all(text in line for text in texts):
                         return line
                 left_s = end_s - time.monotonic()
-                assert left_s > 0, f"waited in vain for {text!r}:\n" + self.log()
+                assert left_s > 0, f"waited in vain for {texts!r}:\n" + self.log()
                 assert self.process.poll() is None or self._reader.is_alive(), self.log()
                 self._new.wait(min(left_s, 1.0))
 
@@ -65,9 +65,9 @@ class FlowProcess:
                 self._new.notify_all()
 
 
-def wait_until(reached: Callable[[], Any], what: str) -> Any:
+def wait_until(reached: Callable[[], Any], what: str, limit_s: float = LIMIT_S) -> Any:
     """The first true value of `reached`."""
-    end_s = time.monotonic() + LIMIT_S
+    end_s = time.monotonic() + limit_s
     while True:
         found = reached()
         if found:

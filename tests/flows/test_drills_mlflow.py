@@ -1,0 +1,51 @@
+"""MLflow is killed, and does not let us in: no promotion waits, and nothing is lost."""
+
+import time
+
+import pytest
+
+from tests.flows.drills import AtStages, back, outbox, reaped, retune, tracked_once
+from tests.flows.world import FlowWorld
+from tests.s3_proxy import Fault, S3Proxy
+
+pytestmark = pytest.mark.stack
+
+
+def test_mlflow_killed_at_any_stage_holds_up_no_promotion(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Away while the run measures, back in between, and killed again in the middle of a file."""
+    stack = world.stack
+    with S3Proxy(stack.urls["mlflow"]) as proxy:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", proxy.address)
+        middle = Fault(method="PUT", path="report.html", times=1)
+        middle.before = lambda: stack.kill("mlflow")
+        proxy.faults.append(middle)
+        begun_s = time.monotonic()
+        with AtStages(
+            {"qualify": lambda: stack.kill("mlflow"), "profile": lambda: back(stack, "mlflow")}
+        ):
+            result = retune(world)
+        took_s = time.monotonic() - begun_s
+        assert middle.met == 1
+        assert result["outcome"] == "Promoted", result
+        assert world.pointer() is not None
+        assert took_s < 200
+        assert len(outbox(world)) == 1
+        back(stack, "mlflow")
+        assert retune(world)["outcome"] == "Unchanged"
+        tracked_once(world, result["version"])
+    reaped(world)
+
+
+def test_wrong_credentials_are_told_and_nothing_is_lost(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with monkeypatch.context() as wrong:
+        wrong.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+        result = retune(world)
+    assert result["outcome"] == "Promoted", result
+    assert len(outbox(world)) == 1
+    assert "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" in caplog.text
+    assert retune(world)["outcome"] == "Unchanged"
+    tracked_once(world, result["version"])
