@@ -1,6 +1,7 @@
 """Compares the policies of a scenario on a real engine, in short windows that take turns.
 
     python -m bench.run SCENARIO --work FOLDER --engine PYTHON --out FILE.json [--limit-s 560]
+    python -m bench.run SCENARIO --simulate --out FILE.json
     python -m bench.run SCENARIO --print-profile-command --model FOLDER --engine PYTHON …
 
 SCENARIO is a name in bench/scenarios or a path. FOLDER is that of an earlier `tabletune run` or
@@ -27,6 +28,7 @@ from bench.evaluation.engine import BenchEngine, ComparisonError, boot, promoted
 from bench.evaluation.profile_command import profile_command
 from bench.evaluation.result_file import Result, write_result
 from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
+from bench.evaluation.simulated import simulate
 from bench.evaluation.workspace_facts import Facts, WorkspaceMismatchError, read_facts
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineApiError
@@ -46,6 +48,9 @@ def main(arguments: list[str] | None = None) -> int:
         scenario = load_scenario(options.scenario)
         if options.print_profile_command:
             print(profile_command(scenario, options))
+            return 0
+        if options.simulate and options.out is not None:
+            simulate(scenario, options.out)
             return 0
         if options.work is None or options.engine is None or options.out is None:
             print("expected --work, --engine and --out", file=sys.stderr)
@@ -153,6 +158,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--records-of", default="", help="a fingerprint's first digits")
+    parser.add_argument("--simulate", action="store_true", help="in the simulator; needs --out")
     parser.add_argument("--print-profile-command", action="store_true")
     parser.add_argument("--model", default="")
     parser.add_argument("--drafter", default="")

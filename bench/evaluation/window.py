@@ -31,7 +31,7 @@ class Window:
     rate_tok_s: output tokens over time, in the engine's clock.
     steadied_tok_s: the same without the luck of acceptance: accepted guesses are replaced by
         those expected of the guesses made, drafted_i × S_i. None without a known survival.
-    decode_tok_s: the same over the steps without a prompt only.
+    decode_tok_s: the same over steps that neither hold a prompt nor come right before one.
     user_tok_s: tokens over request-seconds, what each request sees (steadied if possible).
     lengths: share of the steps by the draft length chosen.
     """
@@ -70,7 +70,9 @@ def window_of(policy: str, steps: StepBatch, survival: tuple[float, ...] | None)
     seconds = float(interval_s.sum())
     tokens = _expected_tok(steps, survival)
     rate = float(steps.output_tok.sum()) / seconds
-    decoding = (steps.prefill_requests == 0) & (interval_s > 0)
+    without = steps.prefill_requests == 0
+    # A step right before a prompt takes longer too: the prompt is prepared during it.
+    decoding = without & np.append(without[1:], False) & (interval_s > 0)
     decode_s = float(interval_s[decoding].sum())
     request_s = float((interval_s * steps.batch_size).sum())
     chosen, uses = np.unique(steps.draft_length, return_counts=True)

@@ -51,16 +51,17 @@ def steps(rows: Sequence[tuple[float, int, int, int]], accepted: Sequence[int]) 
 
 def test_a_window_without_the_luck_of_acceptance() -> None:
     rows = [(9.0, 4, 2, 0), (0.1, 4, 2, 0), (0.1, 4, 2, 1), (np.nan, 4, 0, 0), (0.2, 4, 2, 0)]
-    window = window_of("p", steps(rows, [4, 4, 0, 2, 2]), SURVIVAL)
-    assert window.seconds == pytest.approx(0.4)  # neither before the window nor while idle
-    assert window.output_tok == 16 + 8
-    assert window.rate_tok_s == pytest.approx(24 / 0.4)
-    assert window.steadied_tok_s == pytest.approx((16 + 4 * 4 * 1.3) / 0.4)
-    assert window.decode_tok_s == pytest.approx(2 * (4 + 4 * 1.3) / 0.3)
-    assert window.user_tok_s == pytest.approx((16 + 4 * 4 * 1.3) / (0.4 * 4))
-    assert window.lengths == {"0": 0.25, "2": 0.75}
+    rows.append((0.05, 4, 2, 0))
+    window = window_of("p", steps(rows, [4, 4, 0, 2, 2, 0]), SURVIVAL)
+    assert window.seconds == pytest.approx(0.45)  # neither before the window nor while idle
+    assert window.output_tok == 20 + 8
+    assert window.rate_tok_s == pytest.approx(28 / 0.45)
+    assert window.steadied_tok_s == pytest.approx((20 + 5 * 4 * 1.3) / 0.45)
+    assert window.decode_tok_s == pytest.approx((4 + 4 * 1.3) / 0.2)
+    assert window.user_tok_s == pytest.approx((20 + 5 * 4 * 1.3) / (0.45 * 4))
+    assert window.lengths == {"0": 0.2, "2": 0.8}
     assert window.prefill_steps == 1
-    real = window_of("p", steps(rows, [4, 4, 0, 2, 2]), None)
+    real = window_of("p", steps(rows, [4, 4, 0, 2, 2, 0]), None)
     assert real.steadied_tok_s is None
     assert score_of(real.to_json(), open_load=False) == real.rate_tok_s
     assert score_of(window.to_json(), open_load=False) == window.steadied_tok_s
