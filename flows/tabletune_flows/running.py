@@ -95,8 +95,8 @@ def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
     every = load_deployments(pathlib.Path(parameters.get("config") or deployments_path()))
     missing = sorted(name for name in flow.parameters.required if name not in parameters)
     if missing:
-        found, advice = f"none for {missing[0]}", f"add --param {missing[0]}=…"
-        raise RequestError("--param", f"a value for {', '.join(missing)}", found, advice)
+        advice = f"add --param {missing[0]}=…"
+        raise RequestError("--param", f"a value for {', '.join(missing)}", None, advice)
     _check_values(flow, parameters)
     if parameters.get("deployment") is not None:
         prepare.named(every, str(parameters["deployment"]), parameters.get("config"))
@@ -109,6 +109,7 @@ def _check_values(flow: Any, parameters: dict[str, Any]) -> None:
         flow.validate_parameters(parameters)
     except ParameterTypeError as error:
         words = " ".join(str(error).split())
+        words = words.partition(": - ")[2] or words  # without Prefect's own introduction
         raise RequestError(
             "--param", f"values that {flow.name} takes", words, "correct it"
         ) from error

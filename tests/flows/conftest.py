@@ -1,5 +1,6 @@
 """One real local stack for all tests of flows; they run on it in this process or in others."""
 
+import contextlib
 import os
 import pathlib
 import socket
@@ -14,6 +15,13 @@ from tests.flows.world import FlowWorld, new_world
 @pytest.fixture(scope="session")
 def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
     """Prefect, MLflow and SeaweedFS, with this process as their client."""
+    with running_stack(tmp_path_factory) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def running_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """The three servers, and this process's environment as their clients need it."""
     pytest.importorskip("prefect")
     pytest.importorskip("mlflow")
     ports = free_ports()

@@ -38,7 +38,27 @@ def test_a_first_retune_promotes_and_a_second_does_nothing(world: FlowWorld) -> 
     assert len(world.engine.boots()) == boots
     assert world.engine.living() == []
     assert world.pointer() == pointer
+    revalidation_confirms_it(world)
     slow_table_is_refused(world)
+
+
+def revalidation_confirms_it(world: FlowWorld) -> None:
+    """Everything is measured again, nothing is promoted, and the table counts as young again."""
+    from tabletune.maintain.confirmed import read_confirmed
+    from tabletune_flows.running import run_one
+
+    before, boots = world.pointer(), len(world.engine.boots())
+    world.configure(gate={"least_gain": 0.5})  # what noise seems to gain is not worth a change
+    again = run_one("revalidate", {"deployment": world.name, "config": world.config})
+    assert again["outcome"] == "Confirmed", again
+    assert again["reasons"]
+    assert len(world.engine.boots()) > boots
+    assert world.pointer() == before
+    confirmed = read_confirmed(world.out)
+    assert before is not None
+    assert confirmed is not None
+    assert confirmed.table_version == before.table_version
+    world.configure(gate={})
 
 
 def check_mlflow(world: FlowWorld, version: str) -> None:
@@ -96,7 +116,8 @@ def slow_table_is_refused(world: FlowWorld) -> None:
     finally:
         del os.environ["FAKE_ENGINE_SLOW_TABLE"]
     assert result["outcome"] == "Refused", result
-    assert "the verdict failed" in result["message"]
+    assert any(reason.startswith("the verdict failed: ") for reason in result["reasons"])
+    assert result["message"] == f"{world.name}: not promoted"
     assert world.pointer() == before
     assert world.engine.living() == []
 

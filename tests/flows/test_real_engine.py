@@ -1,0 +1,231 @@
+"""The whole on real parts: Prefect, MLflow, S3, and two versions of vLLM on the CPU.
+
+One story, told in order; what a test needs of the one before is a fixture. A first table is
+tuned, approved by a person and promoted; nothing changes; the engine's version moves and both
+are compared; a bad table is stopped; the new table reaches an engine that serves, and a
+roll-back does.
+"""
+
+import os
+import pathlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from infra.local_stack import LocalStack
+from tabletune.measure.environments import EngineEnvironments
+from tabletune.records.table import TableVersion
+from tests.flows.conftest import running_stack
+from tests.flows.real_world import (
+    CANDIDATE,
+    POLL_S,
+    STRICT,
+    TODAY,
+    WIDE,
+    RealWorld,
+    Serving,
+    real_world,
+    serving,
+)
+from tests.flows.seen import FlowProcess, wait_until
+from tests.flows.test_flow_approval import run_in_state, stored_decision
+from tests.flows.test_upgrade_flow import check_comparison, run_flow
+from tests.pipeline.command_process import command
+
+pytestmark = [pytest.mark.engine, pytest.mark.stack, pytest.mark.timeout(1500)]
+
+#: A retune measures for minutes on two cores.
+MEASURED_S = 900.0
+
+
+@pytest.fixture(scope="module")
+def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
+    """The servers for these tests only: they must not run beside other engines' tests."""
+    with running_stack(tmp_path_factory) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def world(
+    own_stack: LocalStack,
+    engine_python: pathlib.Path,
+    engine_model: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[RealWorld]:
+    """A deployment on the engine environments beside the tests' one."""
+    environments = EngineEnvironments(engine_python.parents[3])
+    made = {one.requirement for one in environments.list()}
+    if not {TODAY, CANDIDATE} <= made:
+        pytest.skip(f"needs {TODAY} and {CANDIDATE} in {environments.root}: make engine")
+    before = os.environ.get("TABLETUNE_ENGINE_ROOT")
+    os.environ["TABLETUNE_ENGINE_ROOT"] = str(environments.root)
+    yield real_world(tmp_path_factory.mktemp("real"), own_stack, environments, engine_model)
+    if before is None:
+        del os.environ["TABLETUNE_ENGINE_ROOT"]
+    else:
+        os.environ["TABLETUNE_ENGINE_ROOT"] = before
+
+
+@pytest.fixture(scope="module")
+def first(world: RealWorld) -> dict[str, Any]:
+    """The first retune's result: it asks a person, who approves through the API."""
+    from prefect.client.orchestration import get_client
+
+    with FlowProcess(world.start("retune", "answer_s=600")) as running:
+        running.wait_for("Task run 'gate-", limit_s=MEASURED_S)
+        paused = wait_until(lambda: run_in_state(world, "Paused"), "the run waits")
+        assert world.pointer() is None
+        assert world.engine.living() == [], "no engine waits for a person"
+        with get_client(sync_client=True) as client:
+            answer = {"approve": True, "who": "ann", "reason": "looked at the report"}
+            client.resume_flow_run(paused.id, run_input=answer)
+        return running.result()
+
+
+@pytest.fixture(scope="module")
+def upgraded(world: RealWorld, first: dict[str, Any]) -> dict[str, Any]:
+    """The upgrade's result, after the requirement in the file has moved."""
+    assert first["outcome"] == "Promoted"
+    world.configure(engine=CANDIDATE)
+    return run_flow(world, "upgrade")
+
+
+def test_an_approved_first_table_is_promoted(world: RealWorld, first: dict[str, Any]) -> None:
+    assert first["outcome"] == "Promoted", first
+    pointer = world.pointer()
+    assert pointer is not None
+    assert pointer.table_version == first["version"]
+    decision = stored_decision(world, first["decision"])
+    assert (decision.outcome, decision.decided_by) == ("approve", "ann")
+    assert world.engine.living() == []
+
+
+def test_where_nothing_changed_nothing_is_booted(world: RealWorld, first: dict[str, Any]) -> None:
+    boots, begun_s = world.boot_logs(), time.monotonic()
+    again = run_flow(world, "retune")
+    took_s = time.monotonic() - begun_s
+    assert again["outcome"] == "Unchanged", again
+    assert world.boot_logs() == boots
+    assert took_s < 30
+    assert look(world) == ([], [])
+
+
+def test_both_engine_versions_are_measured_and_compared(
+    world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any]
+) -> None:
+    assert upgraded["outcome"] == "Upgrade compared"
+    assert upgraded["passed"] == {"today": True, "candidate": True}
+    assert upgraded["old"] == first["version"]
+    versions = [world.store.get(TableVersion, upgraded[name]) for name in ("old", "new")]
+    assert versions[0].fingerprint != versions[1].fingerprint
+    pointer = world.pointer()
+    assert pointer is not None
+    assert pointer.table_version == first["version"], "an upgrade promotes nothing by itself"
+    check_comparison(world, upgraded)
+    compared = run_flow(world, "compare", old="live", new=upgraded["new"][:12])
+    assert compared["page"] == upgraded["page"]
+    assert look(world) == ([world.name], [world.name])
+    assert world.engine.living() == []
+
+
+def look(world: RealWorld) -> tuple[list[str], list[str]]:
+    """What a watch would tune, and what it would compare."""
+    from tabletune_flows.running import run_one
+
+    found = run_one("watch", {"config": world.config, "start": False})
+    assert found["problems"] == []
+    return found["retune"], found["upgrade"]
+
+
+@dataclass
+class Refused:
+    """A bad table, and the flow's result."""
+
+    version: str
+    result: dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def bad(world: RealWorld, upgraded: dict[str, Any]) -> Refused:
+    """A retune on falsified counts: its table is bad, and really measured."""
+    version = world.store.get(TableVersion, upgraded["new"])
+    world.configure(margins=STRICT, gate={"approval": "never"})
+    with world.with_useless_drafts(version.fingerprint):
+        result = run_flow(world, "retune")
+    world.configure(margins=WIDE)
+    return Refused(result["version"], result)
+
+
+def test_a_bad_table_is_stopped_by_the_gate(
+    world: RealWorld, first: dict[str, Any], bad: Refused
+) -> None:
+    assert bad.result["outcome"] == "Refused", bad.result
+    assert any(reason.startswith("the verdict failed:") for reason in bad.result["reasons"])
+    table = world.store.get(TableVersion, bad.version).table
+    assert set(table.dense()[1:]) == {0}
+    pointer = world.pointer()
+    assert pointer is not None
+    assert pointer.table_version == first["version"]
+
+
+@pytest.fixture(scope="module")
+def engine(world: RealWorld, upgraded: dict[str, Any], bad: Refused) -> Iterator[Serving]:
+    """An engine of the new version that serves, started as TableTune says."""
+    shown = command(["show", upgraded["new"], "--store", world.store_url, "--json"], world.folder)
+    soon = {"TABLETUNE_POLL_S": str(POLL_S), "TABLETUNE_SNAPSHOT_S": "2"}
+    log = world.folder / "serving.log"
+    with serving(shown.json["serve"]["with_plugin"], world.engine.python, log, soon) as running:
+        yield running
+
+
+def test_promotions_and_roll_backs_reach_an_engine_that_serves(
+    world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any], bad: Refused, engine: Serving
+) -> None:
+    status = engine.wait(lambda s: s["active"] and s["controller"]["refusals"] > 0)
+    assert "engine version" in str(status["controller"]["last_refusals"]), "it is for the old one"
+    assert status["table"] == status["boot_table"]
+
+    boots = world.boot_logs()
+    promoted = run_flow(world, "retune")
+    assert promoted["outcome"] == "Promoted", promoted
+    assert promoted["version"] == upgraded["new"]
+    assert world.boot_logs() == boots, "everything was measured by the upgrade"
+    good = ranges(world, upgraded["new"])
+    engine.wait(engine.follows(upgraded["new"], good))
+
+    forced = ["promote", bad.version, "--store", world.store_url, "--force", "--json"]
+    assert command(forced, world.folder).json["moved"]
+    engine.wait(engine.follows(bad.version, ranges(world, bad.version)))
+    back = run_flow(world, "rollback", who="ann", reason="it was refused for a reason")
+    assert back["outcome"] == "Rolled back"
+    assert back["version"] == upgraded["new"]
+    engine.wait(engine.follows(upgraded["new"], good))
+
+
+def test_what_it_serves_becomes_the_next_prior(
+    world: RealWorld, upgraded: dict[str, Any], engine: Serving
+) -> None:
+    from tabletune.records.acceptance import AcceptancePrior
+
+    for _ in range(3):
+        engine.serve()
+    steps = engine.status()["totals"]["request_steps"]
+    assert steps > 50
+
+    def harvested() -> dict[str, Any] | None:
+        found = run_flow(world, "harvest", start=False)
+        return found if found["prior"] else None
+
+    found = wait_until(harvested, "its snapshot tells enough")
+    prior = world.store.get(AcceptancePrior, found["prior"])
+    assert prior.from_live_traffic
+    assert prior.fingerprint == world.store.get(TableVersion, upgraded["new"]).fingerprint
+    assert prior.counts.accepted_through[0] > 0
+
+
+def ranges(world: RealWorld, version: str) -> list[list[int]]:
+    table = world.store.get(TableVersion, version).table
+    return [[r.first, r.last, r.draft_length] for r in table.ranges]
