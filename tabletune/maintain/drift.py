@@ -82,7 +82,7 @@ def drift(
     Args:
         fingerprint: of the table in force; engines of another one do not count.
     """
-    recent = [one for one in snapshots if _recent(one, policy, now_unix_s)]
+    recent = [one for one in snapshots if is_recent(one, policy, now_unix_s)]
     counted = [one for one in recent if one.fingerprint == fingerprint]
     live = tuple(_survival(counted, policy))
     expected = survival(
@@ -109,8 +109,9 @@ def drift(
     )
 
 
-def _recent(snapshot: LiveSnapshot, policy: DriftPolicy, now_unix_s: float) -> bool:
-    return now_unix_s - snapshot.to_unix_s <= policy.snapshot_max_age_h * 3600
+def is_recent(snapshot: LiveSnapshot, policy: DriftPolicy, now_unix_s: float) -> bool:
+    """Whether a snapshot counts. One of a clock that is far ahead does not: it would for ever."""
+    return abs(now_unix_s - snapshot.to_unix_s) <= policy.snapshot_max_age_h * 3600
 
 
 def _outside(expected: float, estimate: tuple[float, float, float], limit: float) -> bool:

@@ -18,6 +18,7 @@ import numpy as np
 from tabletune.core.counts import SurvivalCounts
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.words import FloatArray
+from tabletune.maintain.drift import is_recent
 from tabletune.maintain.policies import DriftPolicy
 from tabletune.records.acceptance import LIVE, AcceptancePrior, PositionCounts
 from tabletune.records.snapshot import LiveSnapshot
@@ -51,7 +52,7 @@ def harvest(
             are extrapolated by whoever uses them.
     """
     now_s = now.timestamp()
-    recent = [one for one in snapshots if now_s - one.to_unix_s <= policy.snapshot_max_age_h * 3600]
+    recent = [one for one in snapshots if is_recent(one, policy, now_s)]
     same = [one for one in recent if one.fingerprint == fingerprint and one.offered_through]
     reasons: list[str] = []
     if len(recent) < len(snapshots):
