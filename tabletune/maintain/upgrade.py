@@ -11,7 +11,8 @@ from packaging.version import InvalidVersion, Version
 
 from tabletune.maintain.deployments import LATEST, Deployment
 from tabletune.maintain.watch import present_engine
-from tabletune.measure.environments import EngineEnvironment, EngineEnvironments
+from tabletune.measure.engine_install import exact_version, parse_requirement
+from tabletune.measure.environments import EngineEnvironment, EngineEnvironments, default_name
 from tabletune.measure.uvtool import Progress, UvFailed, run_uv, silent
 
 #: Asks the package index: a distribution's newest version that this Python can install.
@@ -105,12 +106,22 @@ def make_beside(
 ) -> EngineEnvironment:
     """The candidate's environment, made or reused; today's is not touched.
 
+    One of that name that a person entered, and that has this version, is used as it is.
+
     Raises:
         ValueError: there is no candidate.
         UvFailed, EnvironmentProblem: it cannot be made; see there.
     """
     if not candidate.exists:
         raise ValueError(f"expected a candidate, found none: {candidate.reason}")
+    requirement = parse_requirement(candidate.requirement)
+    for one in environments.list():
+        entered = one.name == default_name(candidate.requirement) and not one.owned
+        if entered and (one.distribution, one.version) == (
+            requirement.name,
+            exact_version(requirement),
+        ):
+            return EngineEnvironment(one, reused=True)
     return environments.create(candidate.requirement, progress=progress)
 
 

