@@ -1,9 +1,19 @@
 """Throughput ratios and their intervals."""
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tabletune.core.bootstrap import RatioEstimate, ratio_interval, worst
+from tabletune.core.bootstrap import (
+    RatioEstimate,
+    Windows,
+    product_interval,
+    ratio_interval,
+    worst,
+)
 from tabletune.core.errors import CoreError
 
 
@@ -71,3 +81,95 @@ def test_worst_is_the_lowest_reaching_interval() -> None:
     assert worst(estimates) == (32, estimates[32])
     with pytest.raises(CoreError):
         worst({})
+
+
+RATES = st.lists(st.floats(10, 1000), min_size=2, max_size=12)
+PAIRS = RATES.flatmap(
+    lambda top: st.builds(
+        Windows,
+        st.just(top),
+        st.lists(st.floats(10, 1000), min_size=len(top), max_size=len(top)),
+        st.just(True),
+    )
+)
+FACTORS = st.one_of(PAIRS, st.builds(Windows, RATES, RATES, st.just(False)))
+
+
+def _product(*factors: Windows, seed: int = 3) -> RatioEstimate:
+    return product_interval(factors, rng=np.random.default_rng(seed), resamples=300)
+
+
+@given(FACTORS)
+def test_a_product_of_one_is_the_ratio(factor: Windows) -> None:
+    rng = np.random.default_rng(3)
+    alone = ratio_interval(
+        factor.numerator, factor.denominator, paired=factor.paired, rng=rng, resamples=300
+    )
+    assert _product(factor) == alone
+
+
+@given(FACTORS, FACTORS)
+def test_a_product_is_the_product_of_its_ratios_and_lies_in_its_interval(
+    one: Windows, other: Windows
+) -> None:
+    found = _product(one, other)
+    assert found.ratio == pytest.approx(_product(one).ratio * _product(other).ratio)
+    assert found.low <= found.ratio <= found.high
+
+
+@given(FACTORS, st.integers(2, 6), st.floats(0.1, 10))
+def test_a_factor_that_never_scatters_shifts_the_interval_and_costs_nothing(
+    factor: Windows, windows: int, ratio: float
+) -> None:
+    alone = _product(factor)
+    found = _product(factor, Windows([100 * ratio] * windows, [100] * windows))
+    if alone.high > alone.low * (1 + 1e-9):  # else the fewest windows count
+        assert found.low == pytest.approx(alone.low * ratio)
+        assert found.high == pytest.approx(alone.high * ratio)
+
+
+@given(FACTORS, st.floats(0.01, 100))
+def test_units_do_not_matter(factor: Windows, scale: float) -> None:
+    scaled = Windows(
+        np.array(factor.numerator) * scale, np.array(factor.denominator) * scale, factor.paired
+    )
+    one, other = _product(factor), _product(scaled)
+    assert other.low == pytest.approx(one.low)
+    assert other.high == pytest.approx(one.high)
+
+
+@pytest.mark.parametrize(("many", "few"), [(12, 3), (3, 3), (6, 2), (20, 4)])
+def test_the_interval_of_a_product_covers_it(many: int, few: int) -> None:
+    rng, hits, runs = np.random.default_rng(many), 0, 400
+    for _ in range(runs):
+        text = np.exp(0.3 * rng.standard_normal(many))
+        found = product_interval(
+            [
+                Windows(
+                    120 * text * (1 + 0.04 * rng.standard_normal(many)),
+                    100 * text * (1 + 0.04 * rng.standard_normal(many)),
+                ),
+                Windows(
+                    90 * (1 + 0.01 * rng.standard_normal(few)),
+                    100 * (1 + 0.01 * rng.standard_normal(few)),
+                ),
+            ],
+            rng=rng,
+            resamples=1000,
+        )
+        hits += found.low <= 1.2 * 0.9 <= found.high
+    assert hits / runs > 0.92
+
+
+def test_a_quiet_factor_of_few_windows_hardly_widens() -> None:
+    rng = np.random.default_rng(5)
+    loud = Windows(110 + 9 * rng.standard_normal(20), 100 + 9 * rng.standard_normal(20))
+    quiet = Windows(100 + 0.5 * rng.standard_normal(3), 100 + 0.5 * rng.standard_normal(3))
+    alone, both = _product(loud), _product(loud, quiet)
+    width = math.log(both.high / both.low) / math.log(alone.high / alone.low)
+    assert 0.9 < width < 1.3
+
+
+def test_no_factor_is_refused() -> None:
+    with pytest.raises(CoreError, match="at least one"):
+        product_interval([], rng=np.random.default_rng(0))
