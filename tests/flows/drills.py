@@ -76,6 +76,11 @@ def retune(world: FlowWorld, **parameters: Any) -> dict[str, Any]:
     return dict(flow(world.name, config=world.config, **parameters))
 
 
+def sure(world: FlowWorld) -> None:
+    """Margins that the stand-in's table holds on the busiest host, so that it is promoted."""
+    world.configure(margins={"best_fixed": 0.9, "incumbent": 0.9, "no_speculation": 0.9})
+
+
 def back(stack: LocalStack, *names: str) -> None:
     """Start servers that were killed, and wait until they answer."""
     for name in names:

@@ -7,7 +7,15 @@ import pytest
 
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.qualify_fallback import NothingQualified
-from tests.flows.drills import AtStages, nothing_left, reaped, records_of, retune, tracked_once
+from tests.flows.drills import (
+    AtStages,
+    nothing_left,
+    reaped,
+    records_of,
+    retune,
+    sure,
+    tracked_once,
+)
 from tests.flows.world import FlowWorld
 
 pytestmark = pytest.mark.stack
@@ -19,6 +27,7 @@ def kill(world: FlowWorld, part: str, boot: int = -1) -> None:
 
 
 def test_an_engine_killed_at_any_stage_loses_nothing(world: FlowWorld) -> None:
+    sure(world)
     dies_at(world, "qualify", "pid")
     dies_at(world, "acceptance", "core_pid")
     assert "qualification.json" in records_of(world)

@@ -14,6 +14,7 @@ from tests.flows.drills import (
     records_of,
     retune,
     stage_line,
+    sure,
     tracked_once,
 )
 from tests.flows.seen import FlowProcess
@@ -43,6 +44,7 @@ def through_proxy(world: FlowWorld) -> Iterator[S3Proxy]:
 
 
 def test_a_killed_flow_leaves_the_old_pointer_or_the_new_one(world: FlowWorld) -> None:
+    sure(world)
     with through_proxy(world) as proxy:
         kept: dict[str, bytes] = {}
         for stage, finished in BEFORE.items():
@@ -98,6 +100,7 @@ def killed_at_write(world: FlowWorld, proxy: S3Proxy, path: str, done: bool = Fa
 
 def test_two_retunes_at_once_move_the_pointer_once(world: FlowWorld) -> None:
     """A schedule that fires twice: the second waits for the device, and finds nothing to do."""
+    sure(world)
     with (
         FlowProcess(world.start("retune")) as first,
         FlowProcess(world.start("retune")) as second,

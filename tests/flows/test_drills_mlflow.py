@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.flows.drills import AtStages, back, outbox, reaped, retune, tracked_once
+from tests.flows.drills import AtStages, back, outbox, reaped, retune, sure, tracked_once
 from tests.flows.world import FlowWorld
 from tests.s3_proxy import Fault, S3Proxy
 
@@ -15,6 +15,7 @@ def test_mlflow_killed_at_any_stage_holds_up_no_promotion(
     world: FlowWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Away while the run measures, back in between, and killed again in the middle of a file."""
+    sure(world)
     stack = world.stack
     with S3Proxy(stack.urls["mlflow"]) as proxy:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", proxy.address)
@@ -41,6 +42,7 @@ def test_mlflow_killed_at_any_stage_holds_up_no_promotion(
 def test_wrong_credentials_are_told_and_nothing_is_lost(
     world: FlowWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    sure(world)
     with monkeypatch.context() as wrong:
         wrong.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
         result = retune(world)

@@ -11,6 +11,7 @@ from tests.flows.drills import (
     reaped,
     retune,
     stage_line,
+    sure,
 )
 from tests.flows.seen import FlowProcess
 from tests.flows.world import FlowWorld
@@ -24,6 +25,7 @@ IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
 @pytest.mark.parametrize("stage", [s for s in STAGES if s != "beside"] if ALL else ["profile"])
 def test_the_prefect_server_killed_at_a_stage(world: FlowWorld, stage: str) -> None:
     """It stays away until the run has ended, well or not."""
+    sure(world)
     try:
         with FlowProcess(world.start("retune", environment=IMPATIENT)) as running:
             running.wait_for(*stage_line(stage))

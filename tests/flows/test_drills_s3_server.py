@@ -20,6 +20,7 @@ from tests.flows.drills import (
     reaped,
     records_of,
     retune,
+    sure,
     tracked_once,
 )
 from tests.flows.test_drills_flow import through_proxy
@@ -30,6 +31,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_s3_killed_at_any_stage_loses_nothing(world: FlowWorld) -> None:
+    sure(world)
     stack = world.stack
 
     def kill() -> None:
@@ -97,6 +99,7 @@ def test_a_store_that_refuses_is_told_before_anything_is_measured(world: FlowWor
 
 
 def test_a_store_that_fills_up_while_measuring_and_is_slow(world: FlowWorld) -> None:
+    sure(world)
     with through_proxy(world) as proxy:
         proxy.faults[:] = [
             Fault(method="PUT", path="objects/", status=507, code="XMinioStorageFull"),
