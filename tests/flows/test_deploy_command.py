@@ -17,6 +17,8 @@ from tests.pipeline.command_process import command
 from tests.pipeline.fake_environment import make_environment
 
 POOLS = ("tabletune-any", "tabletune-cpu")
+OF_THE_FILE = {"tabletune-h200": "process", "tabletune-kubernetes": "kubernetes"}
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -29,7 +31,7 @@ def deployed(world: FlowWorld) -> Iterator[FlowWorld]:
     with get_client(sync_client=True) as client:
         for one in client.read_deployments():
             client.delete_deployment(one.id)
-        for pool in POOLS:
+        for pool in (*POOLS, *OF_THE_FILE):
             try:
                 client.delete_work_pool(pool)
             except ObjectNotFound:
@@ -61,6 +63,27 @@ def test_kubernetes_pools_are_made_with_an_image(deployed: FlowWorld) -> None:
         found = client.read_deployment_by_name("watch/any")
     assert found.job_variables == {"image": "registry.example/control:1"}
     assert found.entrypoint == "tabletune_flows.watch.watch"
+
+
+@pytest.mark.stack
+def test_the_prefect_file_deploys_every_flow(deployed: FlowWorld) -> None:
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.actions import WorkPoolCreate
+
+    with get_client(sync_client=True) as client:
+        for name, kind in OF_THE_FILE.items():
+            client.create_work_pool(WorkPoolCreate(name=name, type=kind))
+        command = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all"]
+        file = ["--prefect-file", "infra/prefect/prefect.yaml"]
+        subprocess.run([*command, *file], cwd=ROOT, check=True, timeout=170)
+        found = {one.entrypoint: one for one in client.read_deployments()}
+    assert {name.split(".")[-1] for name in found} == {
+        *("retune", "upgrade", "revalidate", "watch"),
+        *("rollback", "compare", "harvest", "prune"),
+    }
+    for one in found.values():
+        assert one.work_pool_name in OF_THE_FILE
+        assert not one.pull_steps, "workers have no checkout"
 
 
 @pytest.mark.stack
