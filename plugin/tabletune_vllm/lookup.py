@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex, overload
 
-from tabletune_vllm.routes import Routes
+from tabletune.core.controller.routes import Routes
 
 
 @dataclass(frozen=True, slots=True)

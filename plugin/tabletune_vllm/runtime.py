@@ -9,6 +9,7 @@ Neither waits for the other for longer than it takes to put a new plan together.
 import threading
 from collections.abc import Callable, Sequence
 
+from tabletune.core.controller.routes import Routes
 from tabletune_vllm import __version__
 from tabletune_vllm.commands import Commands
 from tabletune_vllm.errors import InactiveError
@@ -17,7 +18,6 @@ from tabletune_vllm.logs import logger, warn_once
 from tabletune_vllm.lookup import LiveLookup, Plan, Script
 from tabletune_vllm.observe import Observer
 from tabletune_vllm.ring import StepBatch, StepRing
-from tabletune_vllm.routes import Routes
 from tabletune_vllm.tables import ranges_from_dense
 
 READ_LIMIT_MAX = 16_384

@@ -9,8 +9,8 @@ import numpy as np
 from tabletune.core.controller.controller import Controller
 from tabletune.core.controller.decision import Decision
 from tabletune.core.controller.observation import LiveObservation, StepColumns
+from tabletune.core.controller.routes import Routes
 from tabletune.core.controller.summarise import summarise
-from tabletune.core.controller.transition_hold import TransitionHold
 from tabletune.simulate.policy import Observation, Steps
 
 _FIRST_STEP_S = 0.005  # before any step was seen
@@ -20,8 +20,8 @@ class ControllerPolicy:
     """Ticks the controller every `tick_s` of simulated time and does what it decides.
 
     As in the plugin: a table is swapped between steps, a probe runs once and then the table
-    again, forbidden transitions are held at every step. full_drafts: see `summarise`.
-    trace: called with each (observation, now_s, decision).
+    again, and no forbidden transition is made. full_drafts: see `summarise`. trace: called
+    with each (observation, now_s, decision).
     """
 
     wants_steps = True
@@ -38,7 +38,13 @@ class ControllerPolicy:
         self._full_drafts, self._trace = full_drafts, trace
         promoted = controller.promoted
         self._longest = promoted.max_draft_length
-        self._hold = TransitionHold(promoted.forbidden_transitions, promoted.envelope)
+        pairs = promoted.forbidden_transitions
+        self._routes = Routes(
+            {*promoted.usable, *controller.table},
+            [*pairs, *((b, a) for a, b in pairs)],
+            promoted.max_num_seqs,
+            promoted.envelope,
+        )
         self._table = (0, *controller.table)
         self._probe: list[list[int]] = []
         self._pending: list[Steps] = []
@@ -58,7 +64,7 @@ class ControllerPolicy:
             part[1] -= 1
             if part[1] <= 0:
                 del self._probe[0]
-        return self._hold.held(observation.last_draft_length, wanted, batch_size)
+        return self._routes.next_length(batch_size, observation.last_draft_length, wanted)
 
     def steady_steps(self, observation: Observation) -> int:
         if self._probe:

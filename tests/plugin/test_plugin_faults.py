@@ -16,6 +16,7 @@ import fake_vllm
 import pytest
 
 import tabletune_vllm
+from tabletune.core.controller import routes
 from tabletune_vllm.runtime import Runtime
 from tabletune_vllm.seam.core import wrap_core
 from tabletune_vllm.seam.hooks import MARK, wrap_scheduler
@@ -25,7 +26,8 @@ from tabletune_vllm.settings import Settings
 FOLDER = Path(tabletune_vllm.__file__).parent
 STEP_FILES = [
     *(FOLDER / "seam" / name for name in ("hooks.py", "step_hooks.py", "steps.py", "core.py")),
-    *(FOLDER / name for name in ("observe.py", "step.py", "lookup.py", "routes.py", "ring.py")),
+    *(FOLDER / name for name in ("observe.py", "step.py", "lookup.py", "ring.py")),
+    Path(routes.__file__),
 ]
 CALL_FILES = [FOLDER / "seam" / "utilities.py", FOLDER / "seam" / "graphs.py"]
 VLLMS_OWN = (

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tabletune.core.controller.routes import Routes
 from tabletune_vllm.lookup import LiveLookup, Plan, Script
-from tabletune_vllm.routes import Routes
 
 LENGTHS = (0, 1, 2, 4)
 SIZE = 6
@@ -68,15 +68,6 @@ def test_the_table_is_reached_wherever_a_way_exists(
         reached |= {k for k in LENGTHS if any((a, k) not in banned for a in reached)}
     last = [lookup[batch_size] for _ in LENGTHS][-1]
     assert last == (table[batch_size] if table[batch_size] in reached else start)
-
-
-def test_a_stepping_stone_keeps_to_the_envelope() -> None:
-    # 4 -> 0 is forbidden; over 2 or over 1; at batch size 3 only 1 is in the envelope.
-    routes = Routes(LENGTHS, {(4, 0), (0, 4)}, SIZE, lambda b, k: b != 3 or k in (0, 1))
-    assert [routes.next_length(3, last, 0) for last in (4, 1)] == [1, 0]
-    assert routes.next_length(2, None, 0) == 0
-    assert routes.next_length(2, 7, 0) == 0
-    assert not routes.allows(3, 4)
 
 
 def test_a_probe_runs_once_and_keeps_to_the_envelope() -> None:

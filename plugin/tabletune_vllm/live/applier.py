@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
+from tabletune.core.controller.routes import Routes
 from tabletune_vllm.errors import PluginError
 from tabletune_vllm.facts import EngineFacts
 from tabletune_vllm.live.words import Target
-from tabletune_vllm.routes import Routes
 from tabletune_vllm.runtime import Runtime
 from tabletune_vllm.tables import ranges_from_dense
 

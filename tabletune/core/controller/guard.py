@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tabletune.core.controller.joining import ExpectedStepTime
 from tabletune.core.controller.observation import LiveObservation, Stall
 from tabletune.core.controller.settings import ControllerSettings
-from tabletune.core.controller.summarise import ExpectedStepTime
 from tabletune.core.words import Cell, FloatArray
 
 _LEAST_STEPS_S = 0.2  # decode seconds at shared batch sizes before a collapse is judged

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
+from tabletune.core.controller.joining import ExpectedStepTime, joining_price, pulled_in
 from tabletune.core.controller.observation import (
     BatchTotals,
     Bools,
@@ -17,11 +16,6 @@ from tabletune.core.controller.observation import (
 )
 from tabletune.core.words import FloatArray
 
-ExpectedStepTime = Callable[[int, int], float | None]
-"""(batch size, verified length) -> expected seconds of a steady step; None: not known."""
-
-_FAR_SPREADS = 4.0  # a step is pulled in to the middle +- so many robust standard deviations,
-_FAR_SHARE = 0.10  # and at least this share of the middle
 _MOST_STALLS = 16  # kept per observation
 
 
@@ -38,14 +32,16 @@ def summarise(
     """Aggregate the steps of one tick.
 
     expected_step_time_s: for stalls: steps above `stall_factor` times the expected time and
-        at least `stall_floor_s` above it; None: no stalls are told.
+        at least `stall_floor_s` above it; and for what joining requests cost the step before.
+        None: no stalls are told, and steps before a prefill tell nothing.
     full_drafts: steady steps need a full draft of every request (model drafters); False for
         n-gram and suffix drafters, whose steps differ in work by nature.
     """
     longest = int(columns.drafted_through.shape[1])
     if len(columns) == 0:
         return LiveObservation.nothing(from_s, to_s, longest)
-    steady = steady_steps(columns, full_drafts)
+    plain = _plain_steps(columns, full_drafts)
+    steady = plain & calm_steps(columns)
     known = columns.verified_length >= 1
     requests = columns.request_steps[known]
     reach = columns.verified_length[known][:, None] >= np.arange(1, longest + 1)
@@ -59,7 +55,7 @@ def summarise(
         steps=len(columns),
         last_batch_size=int(columns.batch_size[-1]),
         waiting_requests=int(columns.waiting_requests[-1]),
-        cells=_cells(columns, steady),
+        cells=_cells(columns, steady, plain, expected_step_time_s),
         batches=_batches(columns, steady),
         request_steps=int(requests.sum()),
         offered_through=tuple(offered.tolist()),
@@ -73,21 +69,9 @@ def steady_steps(columns: StepColumns, full_drafts: bool = True) -> Bools:
     """Which steps tell the step time of their cell (batch size, verified length): bool[n].
 
     As in the profile: what they verify and what they draft has the same length, every draft is
-    full, no request prefills, and none begins to in the next step. Taking requests in and
-    launching their prefill fall into the interval of the step before: on an H200 that made
-    steps of 63 requests last 14 ms instead of 7 in every second of a closed loop of 64, by the
-    same 7 ms at every length, which as a ratio speaks for the longest.
+    full, no request prefills, and none begins to in the next step (see `joining.py`).
     """
-    steady: Bools = (
-        calm_steps(columns)
-        & (columns.verified_length == columns.draft_length)
-        & columns.undisturbed
-        & np.isfinite(columns.step_time_s)
-        & (columns.step_time_s > 0)
-    )
-    if full_drafts:
-        steady &= (columns.verified_length == 0) | (columns.drafted_requests == columns.batch_size)
-    return steady
+    return calm_steps(columns) & _plain_steps(columns, full_drafts)
 
 
 def calm_steps(columns: StepColumns) -> Bools:
@@ -101,14 +85,41 @@ def calm_steps(columns: StepColumns) -> Bools:
     return calm
 
 
-def _cells(columns: StepColumns, steady: Bools) -> tuple[CellTimes, ...]:
-    if not steady.any():
-        return ()
-    times = columns.step_time_s[steady]
-    keys, groups = _grouped(columns.batch_size[steady] * 4096 + columns.verified_length[steady])
-    return tuple(
-        _cell(key // 4096, key % 4096, times[rows]) for key, rows in zip(keys, groups, strict=True)
+def _plain_steps(columns: StepColumns, full_drafts: bool) -> Bools:
+    """Steady steps, and such as would be if no request joined in the next one."""
+    plain: Bools = (
+        (columns.prefill_requests == 0)
+        & (columns.verified_length == columns.draft_length)
+        & columns.undisturbed
+        & np.isfinite(columns.step_time_s)
+        & (columns.step_time_s > 0)
     )
+    if full_drafts:
+        plain &= (columns.verified_length == 0) | (columns.drafted_requests == columns.batch_size)
+    return plain
+
+
+def _cells(
+    columns: StepColumns, steady: Bools, plain: Bools, expected: ExpectedStepTime | None
+) -> tuple[CellTimes, ...]:
+    if not plain.any():
+        return ()
+    joining = plain & ~steady
+    price = None if expected is None else joining_price(columns, steady, joining, expected)
+    told = plain if price is not None else steady
+    if not told.any():
+        return ()
+    rows = np.flatnonzero(told)
+    keys, groups = _grouped(columns.batch_size[rows] * 4096 + columns.verified_length[rows])
+    cells: list[CellTimes] = []
+    for key, group in zip(keys, groups, strict=True):
+        cell, at = (key // 4096, key % 4096), rows[group]
+        calm = _cell(*cell, columns.step_time_s[at[steady[at]]])
+        if price is not None:
+            calm = price.added(calm, columns.step_time_s[at[joining[at]]])
+        if calm.count:
+            cells.append(calm)
+    return tuple(cells)
 
 
 def _grouped(keys: Ints) -> tuple[list[int], list[Ints]]:
@@ -119,10 +130,9 @@ def _grouped(keys: Ints) -> tuple[list[int], list[Ints]]:
 
 
 def _cell(batch_size: int, draft_length: int, times_s: FloatArray) -> CellTimes:
-    middle = float(np.median(times_s))
-    spread = 1.4826 * float(np.median(np.abs(times_s - middle)))
-    reach = max(_FAR_SPREADS * spread, _FAR_SHARE * middle)
-    near = np.clip(times_s, middle - reach, middle + reach)
+    if times_s.size == 0:
+        return CellTimes(batch_size, draft_length, 0, 0.0, 0.0)
+    near = pulled_in(times_s)
     mean = float(near.mean())
     sd = float(near.std()) / mean if times_s.size > 1 else 0.0
     return CellTimes(batch_size, draft_length, int(times_s.size), mean, sd)

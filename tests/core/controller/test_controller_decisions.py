@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from tabletune.core.controller.observation import LiveObservation
 from tabletune.core.controller.promoted import Promoted
 from tabletune.core.controller.settings import ControllerSettings
-from tabletune.core.controller.transition_hold import TransitionHold
 from tabletune.core.errors import CoreError
 from tabletune.core.goodput import expected_tokens
 from tests.core.controller.controller_scenes import (
@@ -187,11 +186,3 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ControllerSettings(explore_rate=2.0)
     with pytest.raises(CoreError, match="settle_s"):
         ControllerSettings(settle_s=-1.0)
-
-
-def test_forbidden_transitions_are_held_at_a_step() -> None:
-    hold = TransitionHold([(2, 1)], lambda b, k: not (b == 9 and k == 2))
-    assert hold.held(2, 1, 8) == 2
-    assert hold.held(1, 2, 8) == 1
-    assert hold.held(2, 0, 8) == 0
-    assert hold.held(2, 1, 9) == 1  # K=2 has no graph there
