@@ -109,17 +109,22 @@ def _disk(root: pathlib.Path) -> Finding:
     return Finding("disk", "ok", text)
 
 
-def _workspace(out: pathlib.Path, store: str | None) -> list[Finding]:
-    if not out.exists() and store is None:
-        return [Finding("run folder", "ok", f"{out} does not exist yet; a run makes it")]
-    findings: list[Finding] = []
+def _run_folder(out: pathlib.Path) -> Finding:
+    if not out.exists():
+        return Finding("run folder", "ok", f"{out} does not exist yet; a run makes it")
     try:
         workspace = Workspace(out)
         workspace.write(workspace.root / ".doctor", b"")
         (workspace.root / ".doctor").unlink()
-        findings.append(Finding("run folder", "ok", f"{workspace.root} can be written"))
     except WorkspaceError as error:
-        findings.append(Finding("run folder", "problem", str(error)))
+        return Finding("run folder", "problem", str(error))
+    return Finding("run folder", "ok", f"{workspace.root} can be written")
+
+
+def _workspace(out: pathlib.Path, store: str | None) -> list[Finding]:
+    findings = [_run_folder(out)]
+    if not out.exists() and store is None:
+        return findings
     try:
         opened = open_store(store or str(out / "store"))
         found = problems(opened)

@@ -51,9 +51,9 @@ EngineArg = Annotated[
 ]
 #: Options without which there is no new request, and what they may hold.
 NAMING_EXAMPLES = {
-    "model": "a folder or a hub id",
-    "method": "eagle3 or ngram",
-    "engine": "a name from `tabletune engine list`",
+    "model": "--model takes a folder or a hub id",
+    "method": "--method is such as eagle3 or ngram",
+    "engine": "--engine takes a name from `tabletune engine list`",
 }
 NAMING = frozenset(NAMING_EXAMPLES)
 Fresh = Annotated[bool, typer.Option("--fresh", help="Measure again what is still valid.")]
@@ -208,8 +208,12 @@ def _request(
     if not given & NAMING:
         advice = "start with `tabletune run --model … --method … --engine …`"
         raise RequestError("--out", "the folder of an earlier run", str(out), advice)
-    missing = min(NAMING - given)
-    raise RequestError(f"--{missing}", "a value", None, f"such as {NAMING_EXAMPLES[missing]}")
+    missing = [name for name in NAMING_EXAMPLES if name not in given]
+    option = ", ".join(f"--{name}" for name in missing)
+    there = ", ".join(f"--{name}" for name in NAMING_EXAMPLES if name in given)
+    advice = "; ".join(NAMING_EXAMPLES[name] for name in missing)
+    expected = f"a value beside {there} where no earlier run is repeated"
+    raise RequestError(option, expected, None, advice)
 
 
 def run_request(

@@ -387,7 +387,8 @@ def checked_name(name: str) -> str:
     """
     if not NAME_PATTERN.fullmatch(name):
         raise EnvironmentProblem(
-            f"expected a name of letters, digits, dots, dashes and underscores, found {name!r}"
+            f"expected a name of letters, digits, dots, dashes and underscores, found {name!r}; "
+            f"choose such a --name"
         )
     return name
 

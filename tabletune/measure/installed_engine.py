@@ -91,13 +91,14 @@ def check_imports(python: pathlib.Path) -> None:
         )
     except subprocess.TimeoutExpired as error:
         raise EnvironmentProblem(
-            f"importing vLLM with {str(python)!r} took more than {IMPORT_TIMEOUT_S:.0f} s"
+            f"expected vLLM to import with {str(python)!r} within {IMPORT_TIMEOUT_S:.0f} s, found "
+            f"that it does not; run the command again on a quieter machine"
         ) from error
     if outcome.returncode != 0:
         tail = "\n  ".join(outcome.stderr.strip().splitlines()[-8:])
         raise EnvironmentProblem(
             f"expected torch, transformers and vllm to import with {str(python)!r}, "
-            f"found:\n  {tail}"
+            f"found:\n  {tail}\nsee install.log beside it, correct that and run the command again"
         )
 
 

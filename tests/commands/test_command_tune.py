@@ -1,5 +1,7 @@
 """run, profile and validate offer only options that do something for them."""
 
+import pathlib
+
 import pytest
 from called import call
 from typer.main import get_command
@@ -22,6 +24,14 @@ def test_validating_takes_all_but_what_concerns_promotion() -> None:
 def test_profiling_takes_nothing_about_validation_either() -> None:
     assert offered("validate") - offered("profile") == {"--concurrency", "--margin"}
     assert offered("profile") - offered("validate") == set()
+
+
+def test_everything_that_is_missing_is_named_at_once(tmp_path: pathlib.Path) -> None:
+    ended = call("run", "--model", "m", "--out", str(tmp_path / "out"))
+    assert ended.status == ExitCode.USAGE
+    said = " ".join(ended.errors.split())
+    assert "--method, --engine: expected a value beside --model" in said
+    assert "--method is such as eagle3 or ngram; --engine takes a name" in said
 
 
 @pytest.mark.parametrize(
