@@ -8,8 +8,10 @@ from tabletune.maintain.deployments import Deployment
 from tabletune.maintain.drift import drift
 from tabletune.maintain.harvest import harvest
 from tabletune.records.acceptance import AcceptancePrior
+from tabletune.records.base import RecordError
 from tabletune.records.table import TableVersion
 from tabletune.store.base import Store
+from tabletune.store.errors import StoreError
 from tabletune.store.open_snapshots import open_snapshots
 from tabletune.store.snapshots import read_all
 from tabletune_tasks.calls import library_task
@@ -45,8 +47,12 @@ def harvest_fleet(deployment: Deployment, store: Store) -> Harvested:
     length = version.table.max_draft_length
     got = harvest(deployment.drift, snapshots, pointer.fingerprint, length, now)
     prior = store.put(got.prior) if got.prior is not None else ""
-    before = store.get(AcceptancePrior, version.parents.acceptance_prior)
-    report = drift(deployment.drift, before, snapshots, pointer.fingerprint, time.time())
     damaged = tuple(f"{name}: {reason}" for name, reason in found.damaged.items())
-    notes = (*got.reasons, *report.notes, *damaged)
-    return Harvested(len(got.engines), prior, tuple(report.words()), notes)
+    notes = (*got.reasons, *damaged)
+    try:
+        before = store.get(AcceptancePrior, version.parents.acceptance_prior)
+    except (StoreError, RecordError) as error:  # forced into force, or pruned: no less a harvest
+        notes = (*notes, f"drift cannot be told: {error}")
+        return Harvested(len(got.engines), prior, (), notes)
+    report = drift(deployment.drift, before, snapshots, pointer.fingerprint, time.time())
+    return Harvested(len(got.engines), prior, tuple(report.words()), (*notes, *report.notes))
