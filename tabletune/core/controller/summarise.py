@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from tabletune.core.controller.drift import level_times_s
 from tabletune.core.controller.joining import ExpectedStepTime, joining_price, pulled_in
 from tabletune.core.controller.observation import (
     BatchTotals,
@@ -110,13 +111,14 @@ def _cells(
     if not told.any():
         return ()
     rows = np.flatnonzero(told)
+    times_s = level_times_s(columns, steady, expected)
     keys, groups = _grouped(columns.batch_size[rows] * 4096 + columns.verified_length[rows])
     cells: list[CellTimes] = []
     for key, group in zip(keys, groups, strict=True):
         cell, at = (key // 4096, key % 4096), rows[group]
-        calm = _cell(*cell, columns.step_time_s[at[steady[at]]])
+        calm = _cell(*cell, times_s[at[steady[at]]])
         if price is not None:
-            calm = price.added(calm, columns.step_time_s[at[joining[at]]])
+            calm = price.added(calm, times_s[at[joining[at]]])
         if calm.count:
             cells.append(calm)
     return tuple(cells)
