@@ -168,7 +168,9 @@ def simulate_tok_s(
 
 
 def summary(rows: Sequence[Mapping[str, Any]], target: float) -> dict[str, Any]:
-    """Errors by load, and whether all of them are within the target.
+    """Errors by load, and whether all of them are within the target: with the step times of the
+    very windows, which is the simulator's own error, and with those of the profile, in which
+    what the machine did in between is contained.
 
     rows: with "concurrency", "error" (from the profile) and "error_own_times".
     """
@@ -184,4 +186,11 @@ def summary(rows: Sequence[Mapping[str, Any]], target: float) -> dict[str, Any]:
             ),
         }
     worst = max(part["largest_error"] for part in found.values())
-    return found | {"target": target, "holds": worst <= target, "largest_error": worst}
+    own = max(part["largest_error_with_own_step_times"] for part in found.values())
+    return found | {
+        "target": target,
+        "simulator_holds": own <= target,
+        "largest_error_with_own_step_times": own,
+        "profile_holds": worst <= target,
+        "largest_error": worst,
+    }
