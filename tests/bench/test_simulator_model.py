@@ -131,9 +131,11 @@ def test_the_summary_takes_the_worst_error_whatever_its_sign() -> None:
     ]
     found = summary(rows, 0.05)
     assert found["1 open requests"]["largest_error"] == 0.04
-    assert found["simulator_holds"] and found["profile_holds"]
+    assert found["simulator_holds"]
+    assert found["profile_holds"]
     rows.append({"concurrency": 8, "error": -0.06, "error_own_times": 0.0})
     found = summary(rows, 0.05)
-    assert found["simulator_holds"] and not found["profile_holds"]
+    assert found["simulator_holds"]
+    assert not found["profile_holds"]
     rows.append({"concurrency": 8, "error": 0.0, "error_own_times": -0.07})
     assert not summary(rows, 0.05)["simulator_holds"]
