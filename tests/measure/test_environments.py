@@ -15,12 +15,8 @@ from fake_wheels import (  # pyright: ignore[reportMissingImports]
 )
 
 from tabletune.measure.engine_install import BadRequirement
-from tabletune.measure.environments import (
-    FACTS_NAME,
-    EngineEnvironment,
-    EngineEnvironments,
-    default_name,
-)
+from tabletune.measure.environment_folder import FACTS_NAME
+from tabletune.measure.environments import EngineEnvironment, EngineEnvironments, default_name
 from tabletune.measure.installed_engine import EnvironmentProblem
 from tabletune.measure.plugin_source import plugin_source, source_checkout
 from tabletune.measure.uvtool import UvFailed
