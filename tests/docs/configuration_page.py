@@ -102,15 +102,15 @@ def type_words(field: Mapping[str, Any]) -> str:
         "object": "mapping",
         "string": "text",
     }[str(kind)]
-    return " ".join([words, *bounds(field)])
+    return ", ".join([words, *bounds(field)])
 
 
 def bounds(field: Mapping[str, Any]) -> Iterator[str]:
     """The limits of a number and the form of a text."""
     for key, words in (
-        ("minimum", "from"),
+        ("minimum", "at least"),
         ("exclusiveMinimum", "above"),
-        ("maximum", "to"),
+        ("maximum", "at most"),
         ("exclusiveMaximum", "below"),
     ):
         if key in field:
