@@ -95,8 +95,10 @@ def simulate(scenario: Scenario, out: pathlib.Path, seeds: int = SEEDS) -> None:
         "reading": (
             "A simulation, not an engine. Windows of 40 simulated seconds after 20 to settle; a "
             "round is a seed, and in each seed every policy meets the same requests. Score and "
-            "shares as in the engine's result files. After a switch, policies that learn have "
-            "seen the first traffic for 60 s; the stale table is the first traffic's."
+            "shares as in the engine's result files. What policies believe about step times is "
+            "what is simulated, so the tuned table comes out as good as it can. After a switch, "
+            "policies that learn have seen the first traffic for 60 s; the stale table is the "
+            "first traffic's."
         ),
         "simulated": True,
         "measured": datetime.datetime.now(datetime.UTC).date().isoformat(),

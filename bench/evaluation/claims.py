@@ -1,0 +1,226 @@
+"""The claims of the evaluation: the paper's figure, what is to be reached, what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bench.evaluation.result_set import File, ResultSet
+
+NOT_RUN = "not run"
+RIVALS = (
+    *("TurboSpec-style", "Nightjar-style", "SGLang-style, one slot", "SGLang-style, slots"),
+    *("TensorRT-LLM-style", "documented table"),
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One row. engine, simulated: what was found, in words, or `NOT_RUN`."""
+
+    claim: str
+    paper: str
+    to_reach: str
+    engine: str
+    simulated: str = ""
+
+
+def percent(share: float) -> str:
+    """A share as text.
+
+    >>> percent(0.9734)
+    '97.3 %'
+    """
+    return f"{100 * share:.1f} %"
+
+
+def with_interval(values: Sequence[float]) -> str:
+    """[mean, low, high] as text."""
+    middle, low, high = values
+    return f"{percent(middle)} ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def worst(file: File, policy: str, key: str = "of_best_fixed") -> tuple[str, list[float]] | None:
+    """(load, [mean, low, high]) where a policy's share is least; None where it did not run."""
+    rows = [
+        (load["load"], load["policies"][policy][key])
+        for load in file["loads"]
+        if policy in load["policies"]
+    ]
+    return min(rows, key=lambda row: row[1][0], default=None)
+
+
+def claims(results: ResultSet) -> list[Claim]:
+    """Every claim of the evaluation, in order."""
+    gpu = {n: f for n, f in results.engine.items() if _on_gpu(f) and not is_adaptive(f)}
+    adaptive = [f for f in results.engine.values() if is_adaptive(f)]
+    eagle = [f for f in gpu.values() if f["scenario"]["method"] == "eagle3"]
+    experts = [f for f in gpu.values() if "a3b" in f["scenario"]["target"]]
+    eagle_sim = [f for f in results.simulated.values() if not _switches(f)]
+    return [
+        Claim(
+            "tuned table against the best fixed length, worst load",
+            "≥ 94 % in four of five drafter settings, ≥ 88 % in the fifth",
+            "≥ 97 % in all",
+            _worst_shares(gpu.values()),
+            _worst_shares(results.simulated.values()),
+        ),
+        Claim(
+            "worst-case loss with EAGLE-3: tuned table, and the rivals",
+            "3.3 %; TurboSpec-style 9.3 %, Nightjar-style 11.8 %",
+            "≤ 2 %, below every rival",
+            _joined(_losses(eagle), _adaptive_losses(eagle, adaptive)),
+            _losses(eagle_sim),
+        ),
+        Claim(
+            "mixture of experts: worst loss; the documented table",
+            "2.9 %; 17.5 %",
+            "≤ 2 %",
+            _losses(experts),
+            NOT_RUN,
+        ),
+        Claim(
+            "controller from mistuned tables, share of tuned throughput",
+            "96 to 103 %",
+            "≥ 98 % from every start",
+            _scenes(results, "promoted: draft length", "controller_over_tuned"),
+            _target(results, "mistuned: least share"),
+        ),
+        Claim(
+            "after a switch of workload: share of the stale table's loss recovered",
+            "96 % within a minute",
+            "≥ 98 % within 20 s",
+            _scenes(results, "survival becomes", "loss_recovered"),
+            _target(results, "switch: loss recovered"),
+        ),
+        Claim(
+            "mis-profiled step times: share of the gap recovered",
+            "not corrected, 10 % left",
+            "≥ 90 %",
+            _scenes(results, "profile", "loss_recovered"),
+            _target(results, "mis-profiled: loss recovered"),
+        ),
+        Claim(
+            "two replicas, 32B, high load: tuned against fixed 3 / documented table",
+            "+20 to 32 % / +7 to 25 %",
+            "report; not below",
+            NOT_RUN,
+            NOT_RUN,
+        ),
+        Claim("profile after boot", "8 min (H100)", "≤ 60 s", _stages(results, ("profile",))),
+        Claim("whole retune, warm compile cache", "not given", "≤ 6 min for 4B", _whole(results)),
+    ]
+
+
+def _on_gpu(file: File) -> bool:
+    return file["scenario"].get("gpus", 1) > 0
+
+
+def _switches(file: File) -> bool:
+    return len(file["scenario"]["traffic"]) > 1
+
+
+def _worst_shares(files: Iterable[File]) -> str:
+    parts: list[str] = []
+    for file in files:
+        found = worst(file, "tuned table")
+        if found is not None:
+            name = file["scenario"]["name"]
+            parts.append(f"{name}: {with_interval(found[1])} at {found[0]}")
+    return "; ".join(parts) or NOT_RUN
+
+
+def _losses(files: Sequence[File]) -> str:
+    """The largest loss of each policy over all loads of all files."""
+    parts: list[str] = []
+    for policy in ("tuned table", "controller", *RIVALS):
+        found = [row for file in files if (row := worst(file, policy)) is not None]
+        if found:
+            load, share = min(found, key=lambda row: row[1][0])
+            parts.append(f"{policy} {percent(max(0.0, 1 - share[0]))} ({load})")
+    return "; ".join(parts) or NOT_RUN
+
+
+def is_adaptive(file: File) -> bool:
+    """Whether vLLM's own adaptive verification was on in that boot."""
+    return bool(file["scenario"].get("speculative", {}).get("enable_adaptive_verification"))
+
+
+def adaptive_share(load: str, plain: File, adaptive: File) -> float | None:
+    """Adaptive verification's share of the best fixed length, across two boots.
+
+    In its boot drafting the longest length is what it trims; K = 0 drafts and verifies nothing
+    in either boot and links them. None where one of them did not run that load.
+    """
+    ours = next((one for one in plain["loads"] if one["load"] == load), None)
+    theirs = next((one for one in adaptive["loads"] if one["load"] == load), None)
+    if ours is None or theirs is None:
+        return None
+    fixed = [name for name in theirs["policies"] if name.startswith("fixed ")]
+    longest = max(fixed, key=lambda name: int(name.split()[1]))
+    scores = {name: theirs["policies"][name]["score_tok_s"] for name in ("fixed 0", longest)}
+    return float(
+        scores[longest] / scores["fixed 0"] * ours["policies"]["fixed 0"]["of_best_fixed"][0]
+    )
+
+
+def _adaptive_losses(plain: Sequence[File], adaptive: Sequence[File]) -> str:
+    found = [
+        (share, load["load"])
+        for theirs in adaptive
+        for ours in plain
+        if ours["scenario"]["target"] == theirs["scenario"]["target"]
+        for load in theirs["loads"]
+        if (share := adaptive_share(load["load"], ours, theirs)) is not None
+    ]
+    if not found:
+        return f"vLLM's adaptive verification {NOT_RUN}"
+    share, load = min(found)
+    return f"vLLM's adaptive verification {percent(max(0.0, 1 - share))} ({load}, another boot)"
+
+
+def _joined(first: str, second: str) -> str:
+    return first if first == NOT_RUN else f"{first}; {second}"
+
+
+def _scenes(results: ResultSet, begins: str, key: str) -> str:
+    """Each engine's scenes of a kind. What only decoding steps say goes before, if it is there."""
+    parts: list[str] = []
+    for file in results.controller.values():
+        for scene in file["scenes"]:
+            if begins not in scene["scene"]:
+                continue
+            values: Any = scene.get("decoding_only", {}).get(key) or scene.get(key)
+            if values is not None:
+                parts.append(f"{scene['scene']}: {with_interval(values)}")
+    return "; ".join(parts) or NOT_RUN
+
+
+def _target(results: ResultSet, begins: str) -> str:
+    targets = [] if results.sim_controller is None else results.sim_controller["targets"]
+    found = [row["found"] for row in targets if row["target"].startswith(begins)]
+    return percent(found[0]) if found else NOT_RUN
+
+
+def _stages(results: ResultSet, names: Sequence[str]) -> str:
+    parts = [
+        f"{_engine_of(file)}: {sum(file['stages_s'][name] for name in names):.0f} s"
+        for file in results.retune.values()
+        if all(name in file["stages_s"] for name in names)
+    ]
+    return "; ".join(parts) or NOT_RUN
+
+
+def _whole(results: ResultSet) -> str:
+    parts: list[str] = []
+    for file in results.retune.values():
+        stages = {k: v for k, v in file["stages_s"].items() if not k.startswith("of it")}
+        missing = "" if any("validat" in name for name in stages) else ", without the validation"
+        parts.append(f"{_engine_of(file)}: {sum(stages.values()):.0f} s{missing}")
+    return "; ".join(parts) or NOT_RUN
+
+
+def _engine_of(file: File) -> str:
+    engine = file["machine"]["engine"]
+    return f"{engine['distribution']} {engine['version']}"

@@ -1,0 +1,151 @@
+"""docs/results.md from whatever result files there are."""
+
+import json
+import pathlib
+import shutil
+from typing import Any
+
+import pytest
+
+from bench import results
+from bench.evaluation.claims import adaptive_share, claims, worst
+from bench.evaluation.result_set import ResultSet, read_results
+
+REPOSITORY = pathlib.Path(__file__).parents[2]
+
+
+def built(folder: pathlib.Path) -> str:
+    out = folder / "page" / "results.md"
+    results.build(folder, out, folder / "page" / "images")
+    return out.read_text()
+
+
+def share(value: float) -> list[float]:
+    return [value, value - 0.01, value + 0.01]
+
+
+def engine_file(target: str = "qwen3-4b", **shares: float) -> dict[str, Any]:
+    """What bench.run writes, in short: two loads; the second is worse by 1 % for everyone."""
+
+    def policies(less: float) -> dict[str, Any]:
+        names = {"tuned": "tuned table", "turbospec": "TurboSpec-style"}
+        return {
+            names[name]: {"of_best_fixed": share(value - less)} for name, value in shares.items()
+        }
+
+    loads = [
+        {"load": "closed 8", "best_fixed": "fixed 3", "policies": policies(0)},
+        {"load": "closed 64", "best_fixed": "fixed 2", "policies": policies(0.01)},
+    ]
+    scenario = {"name": f"{target}_x", "what": "a trial", "target": target, "method": "eagle3"}
+    source = {"name": "mid", "survival": [0.5], "source": "chosen"}
+    return {
+        "scenario": scenario | {"traffic": [source], "gpus": 1},
+        "loads": loads,
+        "loads_planned": 3,
+        "machine": {"gpus": [{"name": "H200"}], "vllm": "0.32.0", "torch_version": "2.13.0"},
+        "synthetic": "dummy weights, synthetic acceptance",
+        "policy_cost": {"TurboSpec-style": {"choose_us": 21.4, "observe_us": 30.2}},
+        "measured": "2026-11-30",
+    }
+
+
+def scene(name: str, **values: list[float]) -> dict[str, Any]:
+    base = {"controller_over_tuned": share(0.99), "stale_over_tuned": share(0.8)}
+    return {"scene": name, **base, **values, "share_of_tuned_by_second": [0.8, 0.9, 1.0]}
+
+
+def test_an_empty_folder_says_not_run_everywhere(tmp_path: pathlib.Path) -> None:
+    text = built(tmp_path)
+    rows = [line for line in text.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == len(claims(ResultSet())) == 9
+    assert all("not run" in row for row in rows)
+    assert not (tmp_path / "page" / "images").exists()
+
+
+def test_claims_quote_the_worst_load(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "a.json", engine_file(tuned=0.99, turbospec=0.93))
+    write(tmp_path / "b.json", engine_file("qwen3-30b-a3b", tuned=0.97))
+    found = claims(read_results(tmp_path))
+    assert found[0].engine == (
+        "qwen3-4b_x: 98.0 % (97.0 to 99.0) at closed 64; "
+        "qwen3-30b-a3b_x: 96.0 % (95.0 to 97.0) at closed 64"
+    )
+    assert found[1].engine == (
+        "tuned table 4.0 % (closed 64); TurboSpec-style 8.0 % (closed 64); "
+        "vLLM's adaptive verification not run"
+    )
+    assert found[2].engine == "tuned table 4.0 % (closed 64)"
+    assert worst(engine_file(tuned=0.99), "Nightjar-style") is None
+    text = built(tmp_path)
+    assert "Only 2 of 3 loads were run." in text
+    assert "H200, vLLM 0.32.0, torch 2.13.0; synthetic: dummy weights" in text
+    assert "TurboSpec-style 21 + 30 µs" in text
+    assert (tmp_path / "page" / "images" / "a.png").stat().st_size > 5000
+
+
+def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
+    calm = {"decoding_only": {"loss_recovered": share(0.97)}}
+    scenes = [
+        scene("promoted: draft length 4 everywhere"),
+        scene("survival becomes 0.9,0.8", loss_recovered=share(0.5), **calm),  # type: ignore[arg-type]
+        scene("mis-profiled by 0.4", loss_recovered=share(0.92)),
+    ]
+    content = {"scenes": scenes, "machine": {"gpus": []}, "concurrency": 64}
+    write(tmp_path / "c.json", content)
+    mistuned, switched, misprofiled = claims(read_results(tmp_path))[3:6]
+    assert mistuned.engine == "promoted: draft length 4 everywhere: 99.0 % (98.0 to 100.0)"
+    assert switched.engine == "survival becomes 0.9,0.8: 97.0 % (96.0 to 98.0)", "decoding only"
+    assert misprofiled.engine == "mis-profiled by 0.4: 92.0 % (91.0 to 93.0)"
+    assert "![repair by second](images/c.png)" in built(tmp_path)
+
+
+def test_adaptive_verification_is_linked_by_no_drafting(tmp_path: pathlib.Path) -> None:
+    plain, theirs = engine_file(tuned=0.99), engine_file(tuned=0.99)
+    for load in plain["loads"]:
+        load["policies"]["fixed 0"] = {"of_best_fixed": share(0.5)}
+    for load in theirs["loads"]:
+        scores = {"fixed 0": 1000.0, "fixed 2": 1700.0, "fixed 4": 1800.0}
+        load["policies"] = {
+            name: {"of_best_fixed": share(1), "score_tok_s": score}
+            for name, score in scores.items()
+        }
+    theirs["scenario"]["speculative"] = {"enable_adaptive_verification": True}
+    assert adaptive_share("closed 8", plain, theirs) == pytest.approx(0.9)
+    assert adaptive_share("closed 9", plain, theirs) is None
+    write(tmp_path / "plain.json", plain)
+    write(tmp_path / "theirs.json", theirs)
+    found = claims(read_results(tmp_path))
+    assert found[0].engine.count("closed 64") == 1, "its boot is no drafter setting"
+    assert "adaptive verification 10.0 % (closed 64, another boot)" in found[1].engine
+
+
+def test_a_broken_file_is_named_and_the_rest_is_built(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "half.json").write_text('{"loads": [')
+    write(tmp_path / "a.json", engine_file(tuned=0.99))
+    text = built(tmp_path)
+    assert "Files that could not be read: half.json." in text
+    assert "98.0 %" in text
+
+
+def test_the_repositorys_own_files(tmp_path: pathlib.Path) -> None:
+    for path in (REPOSITORY / "bench" / "results").glob("*.json"):
+        shutil.copy(path, tmp_path)
+    found = claims(read_results(tmp_path))
+    assert "vllm 0.32.0: 31 s" in found[7].engine
+    text = built(tmp_path)
+    assert "two replicas" in text.partition("## Not run")[2]
+    assert "FULL_AND_PIECEWISE" in text
+
+
+def test_the_page_in_docs_is_made_from_these_files(tmp_path: pathlib.Path) -> None:
+    page = REPOSITORY / "docs" / "results.md"
+    if not page.exists():
+        pytest.fail("run python -m bench.results")
+    source, out = REPOSITORY / "bench" / "results", tmp_path / "docs" / "results.md"
+    results.build(source, out, tmp_path / "docs" / "images" / "results")
+    assert out.read_text() == page.read_text(), "run python -m bench.results"
+
+
+def write(path: pathlib.Path, content: object) -> None:
+    path.write_text(json.dumps(content))
