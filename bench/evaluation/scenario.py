@@ -183,7 +183,7 @@ def load_scenario(name: str) -> Scenario:
         ScenarioError: there is none, or it cannot be used.
     """
     path = pathlib.Path(name)
-    if not path.suffix:
+    if path.suffix != ".json":
         path = FOLDER / f"{name}.json"
     try:
         return Scenario.model_validate_json(path.read_bytes())
