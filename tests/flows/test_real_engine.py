@@ -6,6 +6,7 @@ are compared; a bad table is stopped; the new table reaches an engine that serve
 roll-back does.
 """
 
+import os
 import pathlib
 import time
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from infra.local_stack import LocalStack
-from tabletune.measure.environments import EngineEnvironments
+from tabletune.measure.environments import EngineEnvironments, default_name
 from tabletune.records.table import TableVersion
 from tests.flows.conftest import running_stack
 from tests.flows.real_world import (
@@ -54,11 +55,12 @@ def world(
     engine_model: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RealWorld]:
-    """A deployment on the engine environments beside the tests' one."""
-    environments = EngineEnvironments(engine_python.parents[3])
-    made = {one.requirement for one in environments.list()}
-    if not {TODAY, CANDIDATE} <= made:
-        pytest.skip(f"needs {TODAY} and {CANDIDATE} in {environments.root}: make engine")
+    """A deployment on engine environments of two versions, beside the tests' one."""
+    root = os.environ.get("TABLETUNE_ENGINE_ROOT") or engine_python.parents[3]
+    environments = EngineEnvironments(pathlib.Path(root))
+    wanted = {default_name(TODAY), default_name(CANDIDATE)}
+    if not wanted <= {one.name for one in environments.list()}:
+        pytest.skip(f"needs {', '.join(sorted(wanted))} in {root}: make engines-of-upgrade")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TABLETUNE_ENGINE_ROOT", str(environments.root))
         patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
