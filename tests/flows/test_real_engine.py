@@ -16,8 +16,13 @@ from typing import Any
 import pytest
 
 from infra.local_stack import LocalStack
+from tabletune.commands.exit_codes import ExitCode
+from tabletune.maintain.decisions import decide
+from tabletune.maintain.deployments import load_deployments
+from tabletune.measure.clock import SystemClock
 from tabletune.measure.environments import EngineEnvironments, default_name
 from tabletune.records.table import TableVersion
+from tabletune.records.verdict import Verdict
 from tests.flows.conftest import running_stack
 from tests.flows.real_world import (
     CANDIDATE,
@@ -139,38 +144,50 @@ def look(world: RealWorld) -> tuple[list[str], list[str]]:
 
 
 @dataclass
-class Refused:
-    """A bad table, and the flow's result."""
+class Bad:
+    """A bad table, the verdict that was measured on it, and the result of its flow."""
 
     version: str
+    verdict: str
     result: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def bad(world: RealWorld, upgraded: dict[str, Any]) -> Refused:
-    """A retune on falsified counts: its table is bad, and really measured."""
-    version = world.store.get(TableVersion, upgraded["new"])
-    world.configure(margins=STRICT, gate={"approval": "never"})
-    with world.with_useless_drafts(version.fingerprint):
-        result = run_flow(world, "retune")
-    world.configure(margins=WIDE)
-    return Refused(result["version"], result)
+def bad(world: RealWorld, upgraded: dict[str, Any]) -> Bad:
+    """A retune on falsified counts: its table is bad, and really measured.
+
+    Validation may correct it to a better one; of that a person is asked, and nobody answers.
+    """
+    good = world.store.get(TableVersion, upgraded["new"])
+    world.configure(margins=STRICT, gate={"approval": "always"})
+    with world.with_useless_drafts(good.fingerprint):
+        result = run_flow(world, "retune", answer_s=6)
+    made = world.store.get(TableVersion, result["version"])
+    version = made.parents.previous_version or result["version"]
+    verdicts = {name: world.store.get(Verdict, name) for name in world.store.list(Verdict)}
+    (verdict,) = [name for name, one in verdicts.items() if one.table_version == version]
+    return Bad(version, verdict, result)
 
 
 def test_a_bad_table_is_stopped_by_the_gate(
-    world: RealWorld, first: dict[str, Any], bad: Refused
+    world: RealWorld, first: dict[str, Any], bad: Bad
 ) -> None:
     assert bad.result["outcome"] == "Refused", bad.result
-    assert any(reason.startswith("the verdict failed:") for reason in bad.result["reasons"])
-    table = world.store.get(TableVersion, bad.version).table
-    assert table.dense()[-1] == 0
+    assert world.store.get(TableVersion, bad.version).table.dense()[-1] == 0
+    (deployment,) = load_deployments(world.config)
+    said = decide(world.store, deployment, bad.version, bad.verdict, SystemClock(), "a test")
+    assert said.outcome == "refuse"
+    assert said.decision.reasons[0].startswith("the verdict failed: ")
+    by_hand = command(["promote", bad.version, "--store", world.store_url], world.folder)
+    assert by_hand.process.returncode == ExitCode.STORE
+    assert "the verdict failed: " in by_hand.errors
     pointer = world.pointer()
     assert pointer is not None
     assert pointer.table_version == first["version"]
 
 
 @pytest.fixture(scope="module")
-def engine(world: RealWorld, upgraded: dict[str, Any], bad: Refused) -> Iterator[Serving]:
+def engine(world: RealWorld, upgraded: dict[str, Any], bad: Bad) -> Iterator[Serving]:
     """An engine of the new version that serves, started as TableTune says."""
     shown = command(["show", upgraded["new"], "--store", world.store_url, "--json"], world.folder)
     soon = {"TABLETUNE_POLL_S": str(POLL_S), "TABLETUNE_SNAPSHOT_S": "2"}
@@ -180,13 +197,14 @@ def engine(world: RealWorld, upgraded: dict[str, Any], bad: Refused) -> Iterator
 
 
 def test_promotions_and_roll_backs_reach_an_engine_that_serves(
-    world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any], bad: Refused, engine: Serving
+    world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any], bad: Bad, engine: Serving
 ) -> None:
     status = engine.wait(lambda s: s["active"] and s["controller"]["refusals"] > 0)
     assert "engine version" in str(status["controller"]["last_refusals"]), "it is for the old one"
     assert status["table"] == status["boot_table"]
 
     boots = world.boot_logs()
+    world.configure(margins=WIDE, gate={"approval": "never"})
     promoted = run_flow(world, "retune")
     assert promoted["outcome"] == "Promoted", promoted
     assert promoted["version"] == upgraded["new"]
