@@ -11,7 +11,13 @@ throughputs candidate / other has a bootstrap interval low … high. With bound 
   (low is far below) nor fails a good one before the cap is spent.
 
 Where every step of the candidate and of a fixed length (or the incumbent) used the same draft
-length, they are the same thing at this load. Such a pair passes unless it *fails* clearly.
+length, they are the same thing at this load. Such a pair passes unless it *fails* clearly. Where
+the two tables agree at every batch size that the load can show, only one of them is measured:
+the ratio is 1 by identity.
+
+No speculation is met *through K = 0*, which as little knows luck of the text: the candidate over
+K = 0, read from steps, times K = 0 over the engine without speculation, both read from metrics
+pages. The interval is that of the product.
 
 The candidate is held against *every* fixed length, K = 0 among them, and so against the best.
 This avoids choosing a best one first: the largest of several noisy means is too large (the
@@ -29,15 +35,16 @@ from typing import Literal
 
 import numpy as np
 
-from tabletune.core.bootstrap import ratio_interval
+from tabletune.core.bootstrap import RatioEstimate, Windows, product_interval
 from tabletune.measure.measurements import Measurements
 from tabletune.records.policy import (
     CANDIDATE,
-    CANDIDATE_BY_METRICS,
     INCUMBENT,
     NO_SPECULATION,
+    OFF_BY_METRICS,
     STOCK,
     fixed_length,
+    fixed_policy,
     margin_of,
 )
 from tabletune.records.verdict import Margins, Ratio
@@ -45,19 +52,18 @@ from tabletune.records.verdict import Margins, Ratio
 Standing = Literal["holds", "unclear", "fails"]
 
 
-def baseline_of(policy: str) -> str:
-    """The candidate's series that `policy` is compared with: the one of its instrument."""
-    return CANDIDATE_BY_METRICS if policy in (NO_SPECULATION, STOCK) else CANDIDATE
-
-
 @dataclass(frozen=True)
 class Comparison:
     """Candidate over one policy at one concurrency.
 
     Attributes:
-        windows: windows of the other policy.
+        windows: windows of the other policy; 0 where it is the candidate itself.
         same_lengths: every step of both used the same draft length, so that a difference is
             noise, or the machine's.
+        identical: only one was measured, since the two agree at every batch size that can
+            occur at this concurrency, or did at those of the windows that count for both.
+        factors: of a ratio that was met through K = 0: the candidate over K = 0 (absent where
+            the candidate is K = 0), then K = 0 over the other.
     """
 
     policy: str
@@ -68,6 +74,8 @@ class Comparison:
     bound: float
     windows: int
     same_lengths: bool = False
+    identical: bool = False
+    factors: tuple[RatioEstimate, ...] = ()
 
     @property
     def standing(self) -> Standing:
@@ -109,29 +117,76 @@ def compare(
     rng: np.random.Generator,
 ) -> list[Comparison]:
     """The candidate against every policy measured at `concurrency` that it is held against."""
+    if measurements.of(CANDIDATE, concurrency) is None:
+        return []
     found: list[Comparison] = []
-    policies = measurements.policies(concurrency)
-    for policy in policies:
+    for policy in sorted(measurements.policies(concurrency), key=_in_order):
         margin = margin_of(policy, margins)
-        if margin is None or baseline_of(policy) not in policies:
+        if margin is None:
             continue
-        top, bottom, paired = measurements.pair(baseline_of(policy), policy, concurrency)
-        estimate = ratio_interval(
-            top, bottom, rng=rng, paired=paired, confidence=margins.confidence
-        )
-        found.append(
-            Comparison(
-                policy,
-                concurrency,
-                estimate.ratio,
-                estimate.low,
-                estimate.high,
-                1 - margin,
-                len(bottom),
-                measurements.same_lengths(baseline_of(policy), policy, concurrency),
-            )
-        )
+        bound = 1 - margin
+        if measurements.measured_as(policy, concurrency) == CANDIDATE:
+            one = Comparison(policy, concurrency, 1, 1, 1, bound, 0, True, identical=True)
+            found.append(one)
+        elif policy != NO_SPECULATION:
+            found.append(_by_windows(measurements, policy, concurrency, bound, margins, rng))
+        elif measurements.of(OFF_BY_METRICS, concurrency) is not None:
+            found.append(_through_off(measurements, concurrency, bound, margins, rng))
     return found
+
+
+def _in_order(policy: str) -> tuple[bool, int, str]:
+    """Fixed lengths first, in rising order."""
+    length = fixed_length(policy)
+    return length is None, length or 0, policy
+
+
+def _by_windows(
+    measurements: Measurements,
+    policy: str,
+    concurrency: int,
+    bound: float,
+    margins: Margins,
+    rng: np.random.Generator,
+) -> Comparison:
+    pair = Windows(*measurements.pair(CANDIDATE, policy, concurrency))
+    estimate = product_interval([pair], rng=rng, confidence=margins.confidence)
+    return Comparison(
+        policy,
+        concurrency,
+        estimate.ratio,
+        estimate.low,
+        estimate.high,
+        bound,
+        len(np.asarray(pair.denominator)),
+        measurements.same_lengths(CANDIDATE, policy, concurrency),
+    )
+
+
+def _through_off(
+    measurements: Measurements,
+    concurrency: int,
+    bound: float,
+    margins: Margins,
+    rng: np.random.Generator,
+) -> Comparison:
+    last = measurements.pair(OFF_BY_METRICS, NO_SPECULATION, concurrency)
+    parts = [Windows(*last)]
+    if measurements.measured_as(fixed_policy(0), concurrency) != CANDIDATE:
+        parts.insert(0, Windows(*measurements.pair(CANDIDATE, fixed_policy(0), concurrency)))
+    whole = product_interval(parts, rng=rng, confidence=margins.confidence)
+    return Comparison(
+        NO_SPECULATION,
+        concurrency,
+        whole.ratio,
+        whole.low,
+        whole.high,
+        bound,
+        len(last.second),
+        factors=tuple(
+            product_interval([part], rng=rng, confidence=margins.confidence) for part in parts
+        ),
+    )
 
 
 def judge(comparisons: Iterable[Comparison], slack: float) -> Judgement:
@@ -153,6 +208,7 @@ def judge(comparisons: Iterable[Comparison], slack: float) -> Judgement:
             for c in here
             if c.standing == "unclear" and c.passes(slack)
         ]
+        reasons += [_through(c) for c in here if c.factors]
     passed = all(c.passes(slack) for c in every)
     return Judgement(passed, tuple(reasons), tuple(c.record() for c in every))
 
@@ -185,11 +241,24 @@ def _failure(c: Comparison, slack: float) -> str:
     )
 
 
+def _through(c: Comparison) -> str:
+    """How a ratio was obtained that no one instrument measured."""
+    *first, last = (f"{f.ratio:.1%} ({f.low:.1%} to {f.high:.1%})" for f in c.factors)
+    start = f"concurrency {c.concurrency}: the ratio to {words(c.policy)} is "
+    product = f"the table over K = 0 by steps, {first[0]}, times " if first else ""
+    return f"{start}{product}K = 0 over it by metrics, {last}"
+
+
 def _success(concurrency: int, here: list[Comparison]) -> str:
-    lowest = min(here, key=lambda c: c.ratio)
+    lowest = min(here, key=lambda c: (c.ratio, c.identical))
     text = (
         f"concurrency {concurrency}: the table is not worse than any policy beyond its margin; "
         f"the closest is {words(lowest.policy)}: {_interval(lowest)} of its throughput"
     )
-    same = [words(c.policy) for c in here if c.same_lengths]
-    return text + (f"; the table is the same here as {' and '.join(same)}" if same else "")
+    identical = [words(c.policy) for c in here if c.identical]
+    if identical:
+        text += f"; here the table is {' and '.join(identical)} itself: a ratio of 1, not measured"
+    same = [words(c.policy) for c in here if c.same_lengths and not c.identical]
+    return text + (
+        f"; the table used the same lengths here as {' and '.join(same)}" if same else ""
+    )

@@ -75,6 +75,17 @@ class PromptSet:
         every = len(self.prompts) / count
         return prompt_set([self.prompts[int(i * every)] for i in range(count)])
 
+    def mixed(self) -> "PromptSet":
+        """The same prompts with the groups taking turns, so that each stretch has of every one.
+
+        A group with fewer prompts than another is spread over the whole.
+        """
+        placed: list[tuple[float, int, Prompt]] = []
+        for number, group in enumerate(self.groups):
+            members = self.of_group(group)
+            placed += [((i + 0.5) / len(members), number, p) for i, p in enumerate(members)]
+        return prompt_set([p for _, _, p in sorted(placed, key=lambda entry: entry[:2])])
+
 
 def prompt_set(prompts: Sequence[Prompt]) -> PromptSet:
     """A set with its hash. Raises ValueError for no prompts at all."""

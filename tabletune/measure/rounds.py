@@ -28,6 +28,7 @@ from tabletune.measure.windows import (
     step_window,
     wait_until_idle,
 )
+from tabletune.records.policy import never_drafts
 
 #: A stream has so many requests for each that a window needs: a window never runs out.
 SPARE = 8
@@ -49,9 +50,10 @@ class Bench:
     windows_done: int = 0
     _warmed: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
 
-    def work(self, concurrency: int) -> Work:
-        """The work of one window."""
-        return self.windows.work(concurrency, self._mean_output_tok())
+    def work(self, concurrency: int, policy: str = "") -> Work:
+        """The work of one window; less for a policy that never drafts."""
+        work = self.windows.work(concurrency, self._mean_output_tok())
+        return work.scaled(self.windows.off_share) if never_drafts(policy) else work
 
     def needed(self, concurrency: int) -> int:
         """Requests that one window touches, about."""
@@ -87,6 +89,11 @@ class Bench:
             if not load.done.wait(self.windows.timeout_s) or not load.counts.completed:
                 raise LoadEndedError("no prompt was answered", load.counts)
         had.update(new)
+
+    def begin(self, what: str, windows: int | None = None) -> None:
+        """Say what is measured now, in so many windows if that is known."""
+        self.windows_done = 0
+        self.progress.start(what, windows)
 
     def tell(self, policy: str, concurrency: int, round_number: int) -> None:
         """Say which window begins."""
@@ -143,9 +150,10 @@ def by_steps(bench: Bench, into: Measurements, boot: str) -> Prepare:
         reader = StepReader(plugin_engine(run))
 
         def measure(load: Load, key: Key, number: int) -> None:
-            work = bench.work(key.concurrency)
+            work = bench.work(key.concurrency, run.policy)
             window = step_window(run, reader, load, work, bench.windows, bench.clock)
-            into.add(key, number, window.rate_tok_s, boot, run.kind).lengths |= window.lengths
+            series = into.add(key, number, window.rate_tok_s, boot, run.kind)
+            series.note_steps(window.lengths, window.steps)
 
         return measure
 
@@ -161,7 +169,7 @@ def by_metrics(
         start = wait_until_idle(run.engine, bench.clock)
 
         def measure(load: Load, key: Key, number: int) -> None:
-            work = bench.work(key.concurrency)
+            work = bench.work(key.concurrency, run.policy)
             window = metrics_window(run.engine, start, load, work, bench.windows, bench.clock)
             into.add(key, number, window.rate_tok_s, boot, run.kind)
             seen.setdefault(key, []).append(window)

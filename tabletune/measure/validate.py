@@ -10,76 +10,40 @@ Where they cannot, each is measured in its own boot and the parts are merged:
     measure_elsewhere(setup, bench, [no_speculation_run], outcome)      # another boot
     verdict = conclude(setup, bench, outcome)
 
-What passes is said in judge.py.
+What passes is said in judge.py, how a table is corrected between the two in recheck.py.
 """
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tabletune.measure import rounds
 from tabletune.measure.api import EngineApiError
-from tabletune.measure.driven import DrivenEngine
+from tabletune.measure.correct import beats
 from tabletune.measure.judge import Comparison, compare, judge
 from tabletune.measure.measurements import Key, Measurements
 from tabletune.measure.rounds import Bench, by_steps, play
 from tabletune.measure.stock_check import stock_check
+from tabletune.measure.validation_setup import (
+    Setup,
+    Subject,
+    by_metrics_runs,
+    distinct,
+    plugin_runs,
+)
 from tabletune.measure.windows import MetricsWindow, PolicyRun
 from tabletune.records.policy import (
     CANDIDATE,
     CANDIDATE_BY_METRICS,
-    INCUMBENT,
     NO_SPECULATION,
     STOCK,
-    fixed_policy,
+    never_drafts,
 )
-from tabletune.records.table import Table
-from tabletune.records.verdict import Margins, StockCheck, Verdict
-from tabletune.records.vllm_format import to_vllm
+from tabletune.records.verdict import StockCheck, Verdict
 
 PLUGIN_BOOT = "measured"
 #: Further rounds measured before the next look at whether they suffice.
 ROUNDS_PER_LOOK = 2
-
-
-@dataclass(frozen=True)
-class Subject:
-    """The engine with the plugin on which tables are swapped live.
-
-    Attributes:
-        lengths: every fixed draft length of the plan; 0 is added.
-        always_proposes: False for drafters that may propose nothing (n-gram, suffix).
-    """
-
-    engine: DrivenEngine
-    model: str
-    lengths: tuple[int, ...]
-    always_proposes: bool = True
-
-
-@dataclass(frozen=True)
-class Setup:
-    """What is validated, and how thoroughly.
-
-    Attributes:
-        candidate, incumbent: tables; the versions are their names in the verdict.
-        concurrencies: open requests of the closed loop.
-        rounds: of windows read from steps; fewer than 4 give very wide intervals.
-        more_rounds: how many further rounds unclear pairs may get.
-        metrics_rounds, more_metrics_rounds: the same for windows read from metrics pages.
-    """
-
-    candidate: Table
-    candidate_version: str
-    fingerprint: str
-    concurrencies: tuple[int, ...]
-    incumbent: Table | None = None
-    incumbent_version: str = ""
-    margins: Margins = field(default_factory=Margins)
-    rounds: int = 4
-    more_rounds: int = 12
-    metrics_rounds: int = 4
-    more_metrics_rounds: int = 4
 
 
 @dataclass
@@ -89,6 +53,8 @@ class Outcome:
     Attributes:
         stock_windows: windows of the stock engine, by concurrency.
         wall_time_s: time spent measuring.
+        failures: reasons why the candidate fails whatever its ratios are.
+        remarks: what the verdict is to say besides.
     """
 
     measurements: Measurements = field(default_factory=Measurements)
@@ -97,6 +63,8 @@ class Outcome:
     )
     always_proposes: bool = True
     wall_time_s: float = 0.0
+    failures: list[str] = field(default_factory=list[str])
+    remarks: list[str] = field(default_factory=list[str])
 
 
 def validate(
@@ -106,7 +74,7 @@ def validate(
     no_speculation: PolicyRun | None = None,
     stock: PolicyRun | None = None,
 ) -> Verdict:
-    """Measure and judge with all engines running.
+    """Measure and judge with all engines running; the candidate is not corrected.
 
     Raises:
         LoadEndedError, LengthNotFollowedError, MetricsError, EngineApiError: see there.
@@ -114,49 +82,8 @@ def validate(
     outcome = measure_on_plugin_engine(setup, bench, subject)
     others = [run for run in (no_speculation, stock) if run is not None]
     if others:
-        candidate = candidate_run(setup, subject, CANDIDATE_BY_METRICS)
-        try:
-            measure_elsewhere(setup, bench, [candidate, *others], outcome)
-        finally:
-            _restore(subject)
+        measure_beside(setup, bench, subject, others, outcome)
     return conclude(setup, bench, outcome)
-
-
-def table_run(policy: str, table: Table, subject: Subject) -> PolicyRun:
-    """A table, swapped in live."""
-    ranges = to_vllm(table)
-    return PolicyRun(
-        policy,
-        subject.engine,
-        subject.model,
-        lambda: subject.engine.swap_table(ranges),
-        tuple(table.dense()),
-    )
-
-
-def fixed_run(draft_length: int, max_num_seqs: int, subject: Subject) -> PolicyRun:
-    """One draft length for every batch size, pinned."""
-    return PolicyRun(
-        fixed_policy(draft_length),
-        subject.engine,
-        subject.model,
-        lambda: subject.engine.pin(draft_length),
-        (draft_length,) * (max_num_seqs + 1),
-    )
-
-
-def candidate_run(setup: Setup, subject: Subject, policy: str = CANDIDATE) -> PolicyRun:
-    """The candidate on the engine with the plugin, under the name `policy`."""
-    return table_run(policy, setup.candidate, subject)
-
-
-def plugin_runs(setup: Setup, subject: Subject) -> list[PolicyRun]:
-    """Every policy that the engine with the plugin can show."""
-    runs = [candidate_run(setup, subject)]
-    if setup.incumbent is not None:
-        runs.append(table_run(INCUMBENT, setup.incumbent, subject))
-    seqs = setup.candidate.max_num_seqs
-    return runs + [fixed_run(k, seqs, subject) for k in sorted({0, *subject.lengths})]
 
 
 def measure_on_plugin_engine(
@@ -165,84 +92,152 @@ def measure_on_plugin_engine(
     """Measure all policies of one boot, with further rounds where the outcome is unclear.
 
     Args:
-        by_metrics: also measure the candidate from the metrics page, for comparison with
-            engines that run at another time.
+        by_metrics: also measure the candidate and K = 0 from the metrics page, for comparison
+            with engines that run at another time.
     """
-    begun_s = bench.clock.now_s()
     outcome = Outcome(always_proposes=subject.always_proposes)
     runs = plugin_runs(setup, subject)
-    bench.progress.start("validate", len(runs) * setup.rounds * len(setup.concurrencies))
-    try:
-        for concurrency in setup.concurrencies:
-            _measure_concurrency(setup, bench, runs, concurrency, outcome)
-        if by_metrics:
-            _by_metrics(
-                setup, bench, [candidate_run(setup, subject, CANDIDATE_BY_METRICS)], outcome
-            )
-    finally:
-        _restore(subject)
-    outcome.wall_time_s += bench.clock.now_s() - begun_s
+    plans = {c: distinct(runs, c) for c in setup.concurrencies}
+    bench.begin("validate", sum(len(kept) for kept, _ in plans.values()) * setup.rounds)
+    with restored(subject), timed(bench, outcome):
+        for concurrency, (kept, same) in plans.items():
+            outcome.measurements.same |= {Key(p, concurrency): of for p, of in same.items()}
+            play_until_clear(setup, bench, kept, concurrency, outcome, setup.rounds)
+    if by_metrics:
+        measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
     return outcome
 
 
-def _restore(subject: Subject) -> None:
-    """Back to the boot table, unless the engine is gone: what went wrong is told elsewhere."""
-    with contextlib.suppress(EngineApiError):
-        subject.engine.swap_table(None)
-
-
 def measure_elsewhere(
-    setup: Setup, bench: Bench, runs: Sequence[PolicyRun], outcome: Outcome
+    setup: Setup,
+    bench: Bench,
+    runs: Sequence[PolicyRun],
+    outcome: Outcome,
+    subject: Subject | None = None,
 ) -> None:
-    """Measure policies of other engines from their metrics pages and add them to `outcome`.
+    """Measure policies from their engines' metrics pages and add them to `outcome`.
 
-    With the candidate among `runs` its windows lie between theirs and are paired with them.
+    Args:
+        runs: their windows lie between each other's and are paired.
+        subject: the engine with the plugin, where some of them run on it.
     """
-    begun_s = bench.clock.now_s()
-    _by_metrics(setup, bench, runs, outcome)
-    outcome.wall_time_s += bench.clock.now_s() - begun_s
-
-
-def _measure_concurrency(
-    setup: Setup, bench: Bench, runs: Sequence[PolicyRun], concurrency: int, outcome: Outcome
-) -> None:
-    prepare = by_steps(bench, outcome.measurements, PLUGIN_BOOT)
-    wanted, done, limit = list(runs), 0, setup.rounds + setup.more_rounds
-    while wanted and done < limit:
-        count = setup.rounds if done == 0 else min(ROUNDS_PER_LOOK, limit - done)
-        play(bench, wanted, concurrency, range(done, done + count), prepare)
-        done += count
-        unclear = _unclear(_compare(setup, bench, outcome, concurrency))
-        wanted = [runs[0], *(r for r in runs if r.policy in unclear)] if unclear else []
-
-
-def _by_metrics(setup: Setup, bench: Bench, runs: Sequence[PolicyRun], outcome: Outcome) -> None:
     found, seen = outcome.measurements, dict[Key, list[MetricsWindow]]()
-    prepare = rounds.by_metrics(bench, found, "+".join(sorted(run.policy for run in runs)), seen)
-    for concurrency in setup.concurrencies:
-        wanted, done = list(runs), 0
-        while wanted and done < setup.metrics_rounds + setup.more_metrics_rounds:
-            count = setup.metrics_rounds if done == 0 else 1
-            play(bench, wanted, concurrency, range(done, done + count), prepare)
-            done += count
-            if Key(CANDIDATE_BY_METRICS, concurrency) not in found.series:
-                break
-            unclear = _unclear(_compare(setup, bench, outcome, concurrency))
-            wanted = [r for r in runs if r.policy in unclear]
-            if wanted:
-                wanted += [r for r in runs if r.policy == CANDIDATE_BY_METRICS]
+    boot = "+".join(sorted(run.policy for run in runs))
+    prepare = rounds.by_metrics(bench, found, boot, seen)
+    wanted = {run.policy: _metrics_rounds(setup, run) for run in runs}
+    bench.begin("validate from metrics pages", sum(wanted.values()) * len(setup.concurrencies))
+    with restored(subject), timed(bench, outcome):
+        for concurrency in setup.concurrencies:
+            for number in range(max(wanted.values(), default=0)):
+                now = [run for run in runs if wanted[run.policy] > number]
+                play(bench, now, concurrency, range(number, number + 1), prepare)
+            # Both ends of the ratio: more windows of the one help little without the other's.
+            ends = [run for run in runs if never_drafts(run.policy)]
+            for number in range(
+                setup.metrics_rounds, setup.metrics_rounds + setup.more_metrics_rounds
+            ):
+                if not ends or not _metrics_decide(setup, bench, outcome, concurrency):
+                    break
+                play(bench, ends, concurrency, range(number, number + 1), prepare)
     for key, windows in seen.items():
         if key.policy == STOCK:
             outcome.stock_windows.setdefault(key.concurrency, []).extend(windows)
 
 
-def _compare(setup: Setup, bench: Bench, outcome: Outcome, concurrency: int) -> list[Comparison]:
+def measure_beside(
+    setup: Setup, bench: Bench, subject: Subject, others: Sequence[PolicyRun], outcome: Outcome
+) -> None:
+    """`measure_elsewhere` for engines that run at the same time as the one with the plugin."""
+    runs = [*by_metrics_runs(setup, subject), *others]
+    measure_elsewhere(setup, bench, runs, outcome, subject)
+
+
+@contextlib.contextmanager
+def restored(subject: Subject | None) -> Iterator[None]:
+    """Leaves the boot table in force, unless the engine is gone: that is told elsewhere."""
+    try:
+        yield
+    finally:
+        if subject is not None:
+            with contextlib.suppress(EngineApiError):
+                subject.engine.swap_table(None)
+
+
+@contextlib.contextmanager
+def timed(bench: Bench, outcome: Outcome) -> Iterator[None]:
+    """Adds what it takes to the outcome's wall time."""
+    begun_s = bench.clock.now_s()
+    try:
+        yield
+    finally:
+        outcome.wall_time_s += bench.clock.now_s() - begun_s
+
+
+def play_until_clear(
+    setup: Setup,
+    bench: Bench,
+    runs: Sequence[PolicyRun],
+    concurrency: int,
+    outcome: Outcome,
+    least: int,
+) -> None:
+    """`least` rounds of all `runs`, the candidate first among them, then of unclear ones."""
+    found = outcome.measurements
+    prepare = by_steps(bench, found, PLUGIN_BOOT)
+    begun_s = bench.clock.now_s()
+    first = found.next_round(concurrency)
+    wanted, done, count = list(runs), first, least
+    while wanted and count > 0:
+        play(bench, wanted, concurrency, range(done, done + count), prepare)
+        done += count
+        comparisons = compare_here(setup, bench, outcome, concurrency)
+        if _to_be_corrected(setup, comparisons, done):
+            return
+        unclear = {found.measured_as(c.policy, concurrency) for c in comparisons if undecided(c)}
+        wanted = [run for run in runs if run.policy in unclear]
+        wanted = [run for run in runs if run.policy == CANDIDATE] + wanted if wanted else []
+        count = min(ROUNDS_PER_LOOK, setup.most_rounds - done)
+        if bench.clock.now_s() - begun_s > setup.budget_s:
+            return
+
+
+def _to_be_corrected(setup: Setup, comparisons: Sequence[Comparison], done: int) -> bool:
+    """Whether further rounds are better spent on the corrected table."""
+    if setup.envelope is None:
+        return False
+    after = setup.most_rounds if setup.correct_after is None else setup.correct_after
+    return any(beats(c) and (c.standing == "fails" or done >= after) for c in comparisons)
+
+
+def undecided(comparison: Comparison) -> bool:
+    """Whether further rounds could decide; for the same draft lengths they decide nothing."""
+    return comparison.standing == "unclear" and not comparison.same_lengths
+
+
+def compare_here(
+    setup: Setup, bench: Bench, outcome: Outcome, concurrency: int
+) -> list[Comparison]:
+    """All comparisons at one concurrency."""
     return compare(outcome.measurements, concurrency, setup.margins, bench.rng)
 
 
-def _unclear(comparisons: Sequence[Comparison]) -> set[str]:
-    """Pairs that further rounds could decide; for the same draft lengths they decide nothing."""
-    return {c.policy for c in comparisons if c.standing == "unclear" and not c.same_lengths}
+def compare_all(setup: Setup, bench: Bench, outcome: Outcome) -> list[Comparison]:
+    """All comparisons."""
+    loads = outcome.measurements.concurrencies()
+    return [c for load in loads for c in compare_here(setup, bench, outcome, load)]
+
+
+def _metrics_rounds(setup: Setup, run: PolicyRun) -> int:
+    return setup.metrics_rounds if never_drafts(run.policy) else setup.stock_rounds
+
+
+def _metrics_decide(setup: Setup, bench: Bench, outcome: Outcome, concurrency: int) -> bool:
+    """Whether no speculation is unclear, and more so by metrics than by steps."""
+    for one in compare_here(setup, bench, outcome, concurrency):
+        if one.policy == NO_SPECULATION and one.standing == "unclear":
+            *by_steps_width, by_metrics_width = (f.high / f.low for f in one.factors)
+            return all(by_metrics_width > width for width in by_steps_width)
+    return False
 
 
 def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:
@@ -251,26 +246,23 @@ def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:
     Raises:
         ValueError: nothing was measured that the candidate could be compared with.
     """
-    comparisons = [
-        c
-        for concurrency in outcome.measurements.concurrencies()
-        for c in _compare(setup, bench, outcome, concurrency)
-    ]
+    comparisons = compare_all(setup, bench, outcome)
     judgement = judge(comparisons, setup.margins.slack)
     stock = _stock(setup, outcome)
-    reasons = list(judgement.reasons)
+    reasons = [*outcome.failures, *judgement.reasons]
     if stock is not None and not stock.passed:
         reasons.insert(0, f"the stock engine {stock.evidence}")
     if not any(c.policy == NO_SPECULATION for c in comparisons):
         reasons.append("not compared with an engine without speculation, only with K = 0")
     if setup.incumbent is not None and setup.incumbent.dense() == setup.candidate.dense():
         reasons.append("the candidate and the incumbent are the same table")
+    passed = judgement.passed and not outcome.failures and (stock is None or stock.passed)
     return Verdict(
         table_version=setup.candidate_version,
         fingerprint=setup.fingerprint,
         incumbent_version=setup.incumbent_version,
-        passed=judgement.passed and (stock is None or stock.passed),
-        reasons=tuple(reasons),
+        passed=passed,
+        reasons=(*reasons, *outcome.remarks),
         margins=setup.margins,
         measured=outcome.measurements.records(),
         ratios=judgement.ratios,

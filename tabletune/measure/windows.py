@@ -16,7 +16,7 @@ Two instruments; only windows of one instrument are ever compared with each othe
   interval. Works with every engine.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -73,7 +73,7 @@ class PolicyRun:
         engine: where it runs.
         model: the name under which that engine serves.
         apply: puts it in force; does nothing for an engine that was booted with it.
-        lookup: draft length by batch size, index 0 unused; empty if it is not to be checked.
+        lookup: draft length by batch size, index 0 unused; empty if it is not known.
         kind: which engine of the verdict this is.
     """
 
@@ -92,6 +92,8 @@ class WindowOptions:
     Attributes:
         requests_per_slot: output of so many mean requests for each open one.
         min_tok: a window has at least so many output tokens.
+        off_share: windows of a policy that never drafts have this share of the work: without
+            drafts no text is luckier than another, and little of it tells the throughput.
         poll_s: between two looks at the metrics page around a window's ends.
         ramp_tok: output tokens, for each open request, before the window begins: by then all
             requests decode.
@@ -100,6 +102,7 @@ class WindowOptions:
 
     requests_per_slot: float = 1.0
     min_tok: int = 256
+    off_share: float = 1.0
     poll_s: float = 0.03
     ramp_tok: int = 8
     timeout_s: float = 300.0
@@ -117,13 +120,24 @@ class Work:
     skip_tok: int
     work_tok: int
 
+    def scaled(self, share: float) -> "Work":
+        """A share of the work that counts."""
+        return Work(self.skip_tok, max(1, round(share * self.work_tok)))
+
 
 @dataclass(frozen=True)
 class StepWindow:
-    """A window read from steps: throughput, and the draft lengths that its steps used."""
+    """A window read from steps.
+
+    Attributes:
+        rate_tok_s: output tokens per second.
+        lengths: the draft lengths that its steps used, but for stray ones.
+        steps: how many steps it had, by batch size.
+    """
 
     rate_tok_s: float
     lengths: frozenset[int]
+    steps: Mapping[int, int]
 
 
 def step_window(
@@ -164,7 +178,9 @@ def step_window(
     rate_tok_s = float(counted.output_tok[1:].sum()) / elapsed_s
     lengths, uses = np.unique(counted.draft_length, return_counts=True)
     usual = lengths[uses > OTHER_LENGTH_SHARE * len(counted)]
-    return StepWindow(rate_tok_s, frozenset(usual.tolist()))
+    sizes, steps = np.unique(counted.batch_size, return_counts=True)
+    by_size = dict(zip(sizes.tolist(), steps.tolist(), strict=True))
+    return StepWindow(rate_tok_s, frozenset(usual.tolist()), by_size)
 
 
 def _wait_s(steps: StepBatch, end_tok: int) -> float:

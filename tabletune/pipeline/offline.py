@@ -1,6 +1,7 @@
 """What needs no engine: building the table again from a folder's measurements."""
 
 from tabletune.pipeline.build import Build, Evidence, build_version
+from tabletune.pipeline.corrected import with_corrections
 from tabletune.pipeline.identify import request_settings
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
@@ -60,11 +61,11 @@ def asked_for(request: RunRequest, fingerprint: Fingerprint) -> bool:
 
 
 def rebuild(workspace: Workspace) -> Build:
-    """Build the table from what the folder holds."""
+    """Build the table from what the folder holds, with what validations have corrected."""
     if not workspace.request_path.is_file():
         advice = "name the folder of an earlier run with --out"
         raise WorkspaceError(workspace.root, "no run was started in this folder", advice)
     request = RunRequest.load(workspace.request_path)
     evidence = load_evidence(workspace, request)
-    padded = evidence.padded_tokens()
-    return build_version(request, evidence, padded)
+    built = build_version(request, evidence, evidence.padded_tokens())
+    return with_corrections(workspace, evidence.fingerprint.identity, built)

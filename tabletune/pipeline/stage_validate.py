@@ -1,47 +1,84 @@
-"""Stage: the candidate's throughput against every alternative, and in a stock engine."""
+"""Stage: the candidate's throughput against every alternative, and in a stock engine.
 
-from dataclasses import dataclass
+Where some fixed length measures better at some load, the candidate is corrected there, and the
+corrected table is validated in its place.
+"""
+
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tabletune.measure.driven import open_closed_loop
+from tabletune.measure.recheck import corrected_outcome, correction_of
 from tabletune.measure.rounds import Bench
 from tabletune.measure.validate import (
     Outcome,
-    Setup,
-    Subject,
-    candidate_run,
     conclude,
+    measure_beside,
     measure_elsewhere,
     measure_on_plugin_engine,
 )
+from tabletune.measure.validation_setup import Setup, Subject, by_metrics_runs
 from tabletune.measure.windows import PolicyRun, WindowOptions
+from tabletune.pipeline.build import Build
+from tabletune.pipeline.corrected import corrected_version
 from tabletune.pipeline.requests import natural_requests, sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.session import ENGINE_TROUBLE, LiveEngine
 from tabletune.records.plan import CapturePlan
-from tabletune.records.policy import CANDIDATE_BY_METRICS, NO_SPECULATION, STOCK
+from tabletune.records.policy import NO_SPECULATION, STOCK
 from tabletune.records.table import Table, TableVersion
 from tabletune.records.verdict import Verdict
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: rounds, further rounds for what is unclear, and windows."""
+    """How much is measured: rounds, further rounds for what is unclear, and windows.
+
+    See `Setup` for the fields of the same names.
+    """
 
     rounds: int
     more_rounds: int
     metrics_rounds: int
     more_metrics_rounds: int
+    stock_rounds: int
     output_tok: int
     windows: WindowOptions
+    budget_s: float = float("inf")
+    correct_after: int | None = None
 
 
-#: A CPU engine's steps take 50 to 200 ms, so it gets less work in each window.
+#: A CPU engine's steps take 50 to 200 ms. One request at a time is given four outputs' text a
+#: window: with prompts of four groups taking turns, each window has of all of them.
 EFFORT = {
-    "cpu": Effort(4, 3, 2, 2, 48, WindowOptions(requests_per_slot=0.6, min_tok=72)),
-    "cuda": Effort(6, 18, 4, 4, 256, WindowOptions()),
+    "cpu": Effort(
+        rounds=3,
+        more_rounds=3,
+        metrics_rounds=3,
+        more_metrics_rounds=1,
+        stock_rounds=2,
+        output_tok=48,
+        windows=WindowOptions(requests_per_slot=0.8, min_tok=192, off_share=0.5),
+        budget_s=100.0,
+        correct_after=3,
+    ),
+    "cuda": Effort(6, 18, 4, 4, 4, 256, WindowOptions()),
 }
+
+
+@dataclass(frozen=True)
+class Validated:
+    """How a validation ended.
+
+    Attributes:
+        verdict: on `version`.
+        corrected: the version that was to be validated, and its verdict, where it was corrected.
+    """
+
+    version: TableVersion
+    verdict: Verdict
+    corrected: tuple[TableVersion, Verdict] | None = None
 
 
 def default_concurrencies(max_num_seqs: int) -> tuple[int, ...]:
@@ -52,10 +89,10 @@ def default_concurrencies(max_num_seqs: int) -> tuple[int, ...]:
 def stage_validate(
     run: RunContext,
     plan: CapturePlan,
-    version: TableVersion,
+    build: Build,
     incumbent: TableVersion | None,
-) -> Verdict:
-    """The verdict on `version`.
+) -> Validated:
+    """The verdict on the build's version, or on what it was corrected to.
 
     The measuring engine swaps tables live. The stock engine and the one without speculation
     run beside it on a CPU, interleaved window by window; a GPU's memory holds one engine at a
@@ -64,9 +101,29 @@ def stage_validate(
     Raises:
         EngineError: an engine did not start, or died.
     """
-    request, platform = run.request, run.target.platform
-    effort = EFFORT[platform]
-    setup = Setup(
+    live = run.session.measuring(plan)
+    bench = _bench(run, live)
+    subject = Subject(
+        engine=live.api,
+        model=live.model.name,
+        lengths=plan.lengths,
+        always_proposes=run.request.step_kind == "constant",
+    )
+    try:
+        return _validated(run, _setup(run, plan, build.version, incumbent), bench, subject, build)
+    except ENGINE_TROUBLE as error:
+        live_now = run.session.measuring_if_up()
+        death = None if live_now is None else live_now.death("validating", run.clock)
+        if death is not None:
+            raise death from error
+        raise
+
+
+def _setup(
+    run: RunContext, plan: CapturePlan, version: TableVersion, incumbent: TableVersion | None
+) -> Setup:
+    request, effort = run.request, EFFORT[run.target.platform]
+    return Setup(
         candidate=version.table,
         candidate_version=version.content_hash,
         fingerprint=version.fingerprint,
@@ -76,54 +133,76 @@ def stage_validate(
         margins=request.margins,
         rounds=effort.rounds,
         more_rounds=effort.more_rounds,
+        budget_s=effort.budget_s,
         metrics_rounds=effort.metrics_rounds,
         more_metrics_rounds=effort.more_metrics_rounds,
+        stock_rounds=effort.stock_rounds,
+        envelope=version.envelope,
+        correct_after=effort.correct_after,
     )
-    live = run.session.measuring(plan)
-    bench = _bench(run, live)
-    subject = Subject(
-        engine=live.api,
-        model=live.model.name,
-        lengths=plan.lengths,
-        always_proposes=request.step_kind == "constant",
+
+
+def _validated(
+    run: RunContext, setup: Setup, bench: Bench, subject: Subject, build: Build
+) -> Validated:
+    version, corrected = build.version, None
+    outcome = measure_on_plugin_engine(setup, bench, subject)
+    correction = correction_of(setup, bench, outcome)
+    if correction is not None:
+        version = corrected_version(build, correction)
+        outcome.remarks.append(f"corrected to table version {version.content_hash[:12]}")
+        corrected = (build.version, _kept(run, conclude(setup, bench, outcome)))
+        for change in correction.changes:
+            run.progress.say(f"corrected, {change.words()}")
+        # Once only: what is corrected again and again follows the noise.
+        after = replace(
+            setup,
+            candidate=version.table,
+            candidate_version=version.content_hash,
+            envelope=None,
+        )
+        outcome = corrected_outcome(setup, after, bench, subject, outcome)
+        outcome.remarks = [f"corrected from table version {build.version.content_hash[:12]}"]
+        outcome.remarks += [change.words() for change in correction.changes]
+        setup = after
+    beside = run.target.platform == "cpu"
+    (_side_by_side if beside else _one_after_the_other)(
+        run, setup, bench, subject, version, outcome
     )
-    try:
-        if platform == "cpu":
-            outcome = _side_by_side(run, setup, bench, subject, version)
-        else:
-            outcome = _one_after_the_other(run, setup, bench, subject, version)
-    except ENGINE_TROUBLE as error:
-        live_now = run.session.measuring_if_up()
-        death = None if live_now is None else live_now.death("validating", run.clock)
-        if death is not None:
-            raise death from error
-        raise
-    verdict = conclude(setup, bench, outcome)
-    run.workspace.save(run.identity, verdict, f"verdict-{version.content_hash[:16]}")
+    return Validated(version, _kept(run, conclude(setup, bench, outcome)), corrected)
+
+
+def _kept(run: RunContext, verdict: Verdict) -> Verdict:
+    run.workspace.save(run.identity, verdict, f"verdict-{verdict.table_version[:16]}")
     return verdict
 
 
 def _side_by_side(
-    run: RunContext, setup: Setup, bench: Bench, subject: Subject, version: TableVersion
-) -> Outcome:
-    outcome = measure_on_plugin_engine(setup, bench, subject)
+    run: RunContext,
+    setup: Setup,
+    bench: Bench,
+    subject: Subject,
+    version: TableVersion,
+    outcome: Outcome,
+) -> None:
     with run.session.stock_and_plain(version) as (stock, plain):
-        runs = [candidate_run(setup, subject, CANDIDATE_BY_METRICS), _stock(stock), _plain(plain)]
-        run.progress.start("validate beside the stock engine and the one without speculation")
-        measure_elsewhere(setup, bench, runs, outcome)
-    return outcome
+        measure_beside(setup, bench, subject, [_stock(stock), _plain(plain)], outcome)
 
 
 def _one_after_the_other(
-    run: RunContext, setup: Setup, bench: Bench, subject: Subject, version: TableVersion
-) -> Outcome:
-    outcome = measure_on_plugin_engine(setup, bench, subject, by_metrics=True)
+    run: RunContext,
+    setup: Setup,
+    bench: Bench,
+    subject: Subject,
+    version: TableVersion,
+    outcome: Outcome,
+) -> None:
+    measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
     run.session.stop_measuring()
     with run.session.stock(version) as stock:
         measure_elsewhere(setup, bench, [_stock(stock)], outcome)
     with run.session.plain() as plain:
         measure_elsewhere(setup, bench, [_plain(plain)], outcome)
-    return outcome
 
 
 def _stock(live: LiveEngine) -> PolicyRun:
@@ -139,7 +218,7 @@ def _nothing() -> None:
 
 
 def _bench(run: RunContext, live: LiveEngine) -> Bench:
-    prompts = sample_prompts(run.request)
+    prompts = sample_prompts(run.request).mixed()
     if run.request.synthetic:
         requests, _ = step_time_requests(run.request, prompts, live, run.progress)
     else:

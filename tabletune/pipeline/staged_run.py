@@ -2,11 +2,13 @@
 
 import os
 import pathlib
+from dataclasses import replace
 from types import TracebackType
 
 from tabletune.measure.clock import Clock
 from tabletune.measure.progress import Progress
 from tabletune.pipeline.build import Build, Evidence, build_version
+from tabletune.pipeline.corrected import keep_correction, with_corrections
 from tabletune.pipeline.identify import Target
 from tabletune.pipeline.live_prior import live_prior
 from tabletune.pipeline.report_run import report_run
@@ -113,7 +115,7 @@ class StagedRun:
 
     @property
     def build_made(self) -> Build:
-        """The candidate; after `build`."""
+        """The candidate; after `build`. Once validated, what it was corrected to."""
         if self._build is None:
             raise StageOrderError("the candidate", "build")
         return self._build
@@ -159,9 +161,13 @@ class StagedRun:
         return profile
 
     def build(self) -> Build:
-        """Build the table version and keep it; read what is in force now."""
+        """Build the table version and keep it; read what is in force now.
+
+        Where an earlier validation corrected that version, the candidate is what it made of it.
+        """
         evidence = self.evidence
-        self._build = build_version(self.request, evidence, evidence.padded_tokens())
+        built = build_version(self.request, evidence, evidence.padded_tokens())
+        self._build = with_corrections(self.workspace, self._context.identity, built)
         self.workspace.save(self._context.identity, self._build.version)
         self.incumbent_pointer, _ = self.store.read_pointer(self.request.channel)
         pointer = self.incumbent_pointer
@@ -171,15 +177,27 @@ class StagedRun:
     def validate(self) -> Verdict:
         """The verdict on the candidate, a kept passing one where nothing changed.
 
+        The measurements may correct the candidate: then `build_made` has the corrected version,
+        which the verdict is on, and the store has what was corrected, too, with its verdict.
         Afterwards everything that the version names is in the store, before a pointer can
         name it.
         """
         version = self.build_made.version
         kept = None if self._fresh or self._revalidate else self._kept_verdict(version)
-        plan = self.evidence.plan
-        self.verdict = kept or stage_validate(self._context, plan, version, self.incumbent)
+        self.verdict = kept or self._validated()
         self._keep(self.verdict)
         return self.verdict
+
+    def _validated(self) -> Verdict:
+        build, identity = self.build_made, self._context.identity
+        found = stage_validate(self._context, self.evidence.plan, build, self.incumbent)
+        if found.corrected is not None:
+            keep_correction(self.workspace, identity, build.version, found.version)
+            self.workspace.save(identity, found.version)
+            for record in found.corrected:
+                self.store.put(record)
+            self._build = replace(build, version=found.version)
+        return found.verdict
 
     def promote(self, who: str, reason: str = "a passing verdict") -> Move:
         """Move the channel's pointer, if it is still where it was when the candidate was built.

@@ -11,6 +11,7 @@ PolicyKind = Literal[
     "no_speculation",
     "stock",
     "candidate_by_metrics",
+    "off_by_metrics",
     "other",
 ]
 
@@ -20,6 +21,8 @@ NO_SPECULATION: Final = "no_speculation"
 STOCK: Final = "stock"
 #: The candidate under the plugin, measured with the instrument of other engines.
 CANDIDATE_BY_METRICS: Final = "candidate_by_metrics"
+#: K = 0 under the plugin, measured so too.
+OFF_BY_METRICS: Final = "off_by_metrics"
 
 _FIXED: Final = "fixed-"
 
@@ -33,6 +36,11 @@ def fixed_length(policy: str) -> int | None:
     """The draft length of a fixed policy, None for any other."""
     tail = policy.removeprefix(_FIXED)
     return int(tail) if tail != policy and tail.isdecimal() else None
+
+
+def never_drafts(policy: str) -> bool:
+    """Whether a policy of this name drafts nothing at all."""
+    return policy in (fixed_policy(0), OFF_BY_METRICS, NO_SPECULATION)
 
 
 def policy_kind(policy: str) -> PolicyKind:

@@ -18,7 +18,7 @@ NAME = "throughput"
 _PLOT_IN = 2.9
 _LABELS_IN = 1.08
 #: Repetitions of this table with another instrument or engine: they are in the numbers.
-_NOT_DRAWN = ("stock", "candidate_by_metrics")
+_NOT_DRAWN = ("stock", "candidate_by_metrics", "off_by_metrics")
 
 
 def missing(report: ReportInput) -> str:

@@ -33,6 +33,7 @@ class Policy:
             "no_speculation": "no speculation",
             "stock": "this table, stock engine",
             "candidate_by_metrics": "this table, by metrics",
+            "off_by_metrics": "draft off, by metrics",
         }.get(self.kind, self.name)
 
     @property

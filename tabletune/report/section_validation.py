@@ -42,7 +42,7 @@ def _lead(verdict: Verdict) -> Html:
     policies = [
         policy
         for policy in in_order(m.policy for m in verdict.measured)
-        if policy.kind not in ("stock", "candidate_by_metrics")
+        if policy.kind not in ("stock", "candidate_by_metrics", "off_by_metrics")
     ]
     text = (
         f"{plural(len(policies), 'policy was', 'policies were')} measured{each}. "

@@ -8,6 +8,7 @@ from tabletune.records.policy import (
     CANDIDATE_BY_METRICS,
     INCUMBENT,
     NO_SPECULATION,
+    OFF_BY_METRICS,
     fixed_length,
     fixed_policy,
 )
@@ -70,22 +71,67 @@ def test_names():
     assert [fixed_length(p) for p in (fixed_policy(3), "fixed-x", CANDIDATE)] == [3, None, None]
 
 
+def added(found: Measurements, policy: str, rates, boot="a", kind="measured") -> None:
+    for number, rate in enumerate(rates):
+        found.add(Key(policy, 4), number, rate, boot, kind)
+
+
 def test_each_policy_has_its_margin_and_its_instrument():
     found = Measurements()
     rng = np.random.default_rng(1)
-    means = {CANDIDATE: 100, INCUMBENT: 100, "fixed-1": 50, "fixed-2": 200}
+    means = {CANDIDATE: 100, INCUMBENT: 100, "fixed-0": 80, "fixed-1": 50, "fixed-2": 200}
     for policy, mean in means.items():
-        for i in range(8):
-            found.add(Key(policy, 4), i, mean * (1 + 0.01 * rng.standard_normal()), "a", "measured")
-    for i in range(4):
-        found.add(Key(CANDIDATE_BY_METRICS, 4), i, 90 + i / 10, "a", "measured")
-        found.add(Key(NO_SPECULATION, 4), i, 30 + i / 10, "b", "no_speculation")
+        added(found, policy, mean * (1 + 0.01 * rng.standard_normal(8)))
+    added(found, CANDIDATE_BY_METRICS, 90 + np.arange(4) / 10)
+    added(found, OFF_BY_METRICS, 63 + np.arange(4) / 10, "both")
+    added(found, NO_SPECULATION, 60 + np.arange(4) / 10, "both", "no_speculation")
     by_policy = {c.policy: c for c in compare(found, 4, Margins(), rng)}
-    assert set(by_policy) == {INCUMBENT, "fixed-1", "fixed-2", NO_SPECULATION}
+    assert list(by_policy) == ["fixed-0", "fixed-1", "fixed-2", INCUMBENT, NO_SPECULATION]
     assert by_policy["fixed-1"].ratio == pytest.approx(2.0, rel=0.02)
     assert by_policy["fixed-2"].standing == "fails"
-    assert by_policy[NO_SPECULATION].ratio == pytest.approx(3.0, rel=0.01)
-    assert by_policy[NO_SPECULATION].bound == 0.95
+    plain = by_policy[NO_SPECULATION]
+    assert plain.ratio == pytest.approx(by_policy["fixed-0"].ratio * 63.15 / 60.15)
+    assert [f.ratio for f in plain.factors] == [
+        pytest.approx(by_policy["fixed-0"].ratio),
+        pytest.approx(63.15 / 60.15),
+    ]
+    assert plain.bound == 0.95
+
+
+def test_without_off_by_metrics_nothing_leads_to_no_speculation():
+    found, rng = Measurements(), np.random.default_rng(1)
+    for policy in (CANDIDATE, "fixed-0", CANDIDATE_BY_METRICS, NO_SPECULATION):
+        added(found, policy, [50.0, 51.0, 52.0])
+    assert [c.policy for c in compare(found, 4, Margins(), rng)] == ["fixed-0"]
+
+
+def test_the_reasons_say_how_a_ratio_was_obtained():
+    found, rng = Measurements(), np.random.default_rng(1)
+    added(found, CANDIDATE, [100.0, 100.0, 100.0])
+    added(found, "fixed-0", [80.0, 80.0, 80.0])
+    added(found, OFF_BY_METRICS, [81.0, 81.0, 81.0], "b")
+    added(found, NO_SPECULATION, [90.0, 90.0, 90.0], "b", "no_speculation")
+    found.same[Key("fixed-2", 4)] = CANDIDATE
+    found.same[Key(INCUMBENT, 4)] = "fixed-0"
+    reasons = judge(compare(found, 4, Margins(), rng), SLACK).reasons
+    assert reasons == (
+        "concurrency 4: the table is not worse than any policy beyond its margin; the closest is "
+        "fixed draft length 2: 100.0%, 100.0% to 100.0% of its throughput; here the table is fixed "
+        "draft length 2 itself: a ratio of 1, not measured",
+        "concurrency 4: the ratio to an engine without speculation is the table over K = 0 by "
+        "steps, 125.0% (125.0% to 125.0%), times K = 0 over it by metrics, 90.0% (90.0% to 90.0%)",
+    )
+
+
+def test_what_is_identical_holds_without_windows():
+    found, rng = Measurements(), np.random.default_rng(1)
+    added(found, CANDIDATE, [100.0, 50.0])
+    found.same[Key("fixed-3", 4)] = CANDIDATE
+    (only,) = compare(found, 4, Margins(), rng)
+    assert (only.ratio, only.low, only.high, only.windows) == (1, 1, 1, 0)
+    assert only.identical
+    assert only.standing == "holds"
+    assert compare(found, 5, Margins(), rng) == []
 
 
 def test_pairing_by_round_cancels_drift_and_boots_are_not_paired():

@@ -15,13 +15,11 @@ from tabletune.measure.prompts import load_prompts
 from tabletune.measure.render import Renderer
 from tabletune.measure.rounds import Bench
 from tabletune.measure.validate import (
-    Setup,
-    Subject,
-    candidate_run,
     conclude,
     measure_elsewhere,
     measure_on_plugin_engine,
 )
+from tabletune.measure.validation_setup import Setup, Subject, by_metrics_runs
 from tabletune.measure.windows import WindowOptions
 from tabletune.records.vllm_format import from_vllm
 from tests.engines import BOOT_TABLE, LONGEST, MAX_NUM_SEQS, SharedEngine
@@ -76,8 +74,7 @@ def test_validation(served: SharedEngine):
     )
     subject = Subject(served.api, served.model, (0, 2, 4), always_proposes=False)
     outcome = measure_on_plugin_engine(setup, bench, subject)
-    by_metrics = candidate_run(setup, subject, "candidate_by_metrics")
-    measure_elsewhere(setup, bench, [by_metrics], outcome)
+    measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
     verdict = conclude(setup, bench, outcome)
     for measured in verdict.measured:
         rates = np.array(measured.windows_tok_s)

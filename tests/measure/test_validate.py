@@ -8,15 +8,28 @@ from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Silent
 from tabletune.measure.rounds import Bench
 from tabletune.measure.validate import (
-    Setup,
-    Subject,
     conclude,
     measure_elsewhere,
     measure_on_plugin_engine,
     validate,
 )
+from tabletune.measure.validation_setup import (
+    Setup,
+    Subject,
+    by_metrics_runs,
+    distinct,
+    plugin_runs,
+)
 from tabletune.measure.windows import PolicyRun, WindowOptions
-from tabletune.records.policy import CANDIDATE_BY_METRICS, NO_SPECULATION, STOCK
+from tabletune.records.policy import (
+    CANDIDATE,
+    CANDIDATE_BY_METRICS,
+    INCUMBENT,
+    NO_SPECULATION,
+    OFF_BY_METRICS,
+    STOCK,
+    never_drafts,
+)
 from tabletune.records.table import Table, table_from_dense
 from tabletune.records.verdict import Verdict
 from tabletune.records.vllm_format import from_vllm
@@ -76,6 +89,9 @@ def test_the_best_table_passes_and_is_a_real_table():
     assert all(len(m.windows_tok_s) >= 4 for m in verdict.measured)
     assert verdict.stock is None
     assert Verdict.from_json(verdict.to_json()) == verdict
+    assert {(r.policy, r.concurrency) for r in verdict.ratios} == {
+        (f"fixed-{k}", c) for k in range(5) for c in (2, 32)
+    }
     for ratio in verdict.ratios:
         length = int(ratio.policy.removeprefix("fixed-"))
         truth = goodput(ratio.concurrency, best.draft_length(ratio.concurrency)) / goodput(
@@ -107,14 +123,63 @@ def test_noise_neither_fails_a_good_table_nor_passes_a_bad_one():
     assert not any(bad for _, bad in outcomes)
 
 
-def test_further_rounds_are_not_spent_on_what_is_the_same_here():
+def test_what_is_the_same_table_is_measured_once():
     """However noisy: a table that uses one length at this load is that fixed length."""
     noisy = {"noise": 0.3, "drift": 0.3}
     flat = table([1, SEQS, 3])
-    verdict = check(flat, 0, noisy, concurrencies=(4,), rounds=4, more_rounds=8)
-    windows = {m.policy: len(m.windows_tok_s) for m in verdict.measured}
-    assert windows["fixed-3"] == 4
-    assert max(windows.values()) > 4
+    verdict = check(flat, 0, noisy, concurrencies=(4,), rounds=4, more_rounds=8, incumbent=flat)
+    assert "fixed-3" not in {m.policy for m in verdict.measured}
+    assert INCUMBENT not in {m.policy for m in verdict.measured}
+    same = {r.policy: (r.ratio, r.low, r.high) for r in verdict.ratios}
+    assert same["fixed-3"] == same[INCUMBENT] == (1.0, 1.0, 1.0)
+    assert any(
+        "fixed draft length 3 and the incumbent table itself" in reason
+        for reason in verdict.reasons
+    )
+
+
+def test_only_batch_sizes_that_the_load_can_show_count_for_being_the_same():
+    candidate, clock = table([1, 2, 4], [3, 8, 2], [9, SEQS, 0]), LoopClock()
+    setup = setup_of(candidate, incumbent=table([1, 2, 4], [3, SEQS, 2]))
+    runs = plugin_runs(setup, subject_of(noisy_engine(clock)))
+    same_at = {c: distinct(runs, c)[1] for c in (1, 2, 3, 8, 9, 200)}
+    assert same_at[1] == same_at[2] == {"fixed-4": CANDIDATE, INCUMBENT: CANDIDATE}
+    assert same_at[3] == same_at[8] == {INCUMBENT: CANDIDATE}
+    assert same_at[9] == same_at[200] == {}
+    other = setup_of(candidate, incumbent=table([1, SEQS, 2]))
+    runs = plugin_runs(other, subject_of(noisy_engine(clock)))
+    assert distinct(runs, 64)[1] == {INCUMBENT: "fixed-2"}
+
+
+def test_an_incumbent_that_is_a_fixed_length_shares_its_windows():
+    verdict = check(best_table(), 1, incumbent=table([1, SEQS, 2]), concurrencies=(32,))
+    assert INCUMBENT not in {m.policy for m in verdict.measured}
+    ratios = {r.policy: r.ratio for r in verdict.ratios}
+    assert ratios[INCUMBENT] == ratios["fixed-2"] != 1.0
+
+
+def test_a_budget_ends_further_rounds():
+    noisy = {"noise": 0.3}
+    often = check(best_table(), 3, noisy, concurrencies=(8,))
+    once = check(best_table(), 3, noisy, concurrencies=(8,), budget_s=0.0)
+    assert max(len(m.windows_tok_s) for m in often.measured) > 4
+    assert {len(m.windows_tok_s) for m in once.measured} == {4}
+
+
+def test_policies_that_never_draft_have_shorter_windows():
+    clock = LoopClock()
+    bench = bench_of(clock, off_share=0.25)
+    whole = bench.work(8, CANDIDATE)
+    assert never_drafts("fixed-0")
+    for policy in ("fixed-0", OFF_BY_METRICS, NO_SPECULATION):
+        assert bench.work(8, policy).work_tok == round(whole.work_tok / 4)
+        assert bench.work(8, policy).skip_tok == whole.skip_tok
+    assert bench.work(8, "fixed-1") == whole
+    verdict = validate(
+        setup_of(best_table(), (8,)), bench, subject_of(noisy_engine(clock, noise=0.02))
+    )
+    ratio = next(r for r in verdict.ratios if r.policy == "fixed-0").ratio
+    assert ratio == pytest.approx(goodput(8, 2) / goodput(8, 0), rel=0.08)
 
 
 def test_unclear_pairs_alone_get_further_rounds():
@@ -126,10 +191,10 @@ def test_unclear_pairs_alone_get_further_rounds():
 
 
 def test_lucky_text_does_not_decide():
-    # One request at a time: the text of a window makes it up to three times as fast.
-    best, text = table([1, 64, 4]), {"predictable": 0.4, "noise": 0.03, "drift": 0.0}
+    # Two requests at a time: the text of a window makes it up to twice as fast.
+    best, text = table([1, 1, 3], [2, 64, 4]), {"predictable": 0.7, "noise": 0.03, "drift": 0.0}
     for seed in range(4):
-        verdict = check(best, seed, text, concurrencies=(1,), rounds=4, more_rounds=4)
+        verdict = check(best, seed, text, concurrencies=(2,), rounds=4, more_rounds=4)
         assert verdict.passed, verdict.reasons
         windows = {m.policy: np.array(m.windows_tok_s) for m in verdict.measured}
         assert windows["candidate"].std() > 0.1 * windows["candidate"].mean()
@@ -190,10 +255,42 @@ def test_engine_without_speculation_and_stock_engine_interleaved():
     kinds = {m.policy: m.engine for m in verdict.measured}
     assert kinds[STOCK] == "stock"
     assert kinds[NO_SPECULATION] == "no_speculation"
-    assert kinds[CANDIDATE_BY_METRICS] == "measured"
+    assert kinds[CANDIDATE_BY_METRICS] == kinds[OFF_BY_METRICS] == "measured"
     ratios = {(r.policy, r.concurrency): r for r in verdict.ratios}
     truth = goodput(2, best.draft_length(2)) / goodput(2, 0)
     assert ratios[NO_SPECULATION, 2].ratio == pytest.approx(truth, rel=0.1)
+    means = {(m.policy, m.concurrency): np.mean(m.windows_tok_s) for m in verdict.measured}
+    by_metrics = means[OFF_BY_METRICS, 32] / means[NO_SPECULATION, 32]
+    through = ratios["fixed-0", 32].ratio * by_metrics
+    assert ratios[NO_SPECULATION, 32].ratio == pytest.approx(through)
+    how = "the ratio to an engine without speculation is the table over K = 0 by steps"
+    assert sum(how in reason for reason in verdict.reasons) == 2
+
+
+def test_a_table_without_drafts_meets_no_speculation_directly():
+    clock, off = LoopClock(), table([1, SEQS, 0])
+    engine = noisy_engine(clock, survival=(0.1, 0.1, 0.1, 0.1), noise=0.02, drift=0.0)
+    none = elsewhere(clock, "no_speculation", Behaviour(SURVIVAL, noise=0.02, speculative=False))
+    verdict = validate(
+        setup_of(off, (8,)), bench_of(clock), subject_of(engine), no_speculation=none
+    )
+    assert verdict.passed, verdict.reasons
+    ratio = next(r for r in verdict.ratios if r.policy == NO_SPECULATION)
+    assert ratio.ratio == pytest.approx(1.0, abs=0.03)
+    assert any(r.endswith("%)") and "is K = 0 over it by metrics" in r for r in verdict.reasons)
+
+
+def test_lucky_text_widens_no_comparison_with_no_speculation_twice():
+    """The same bound from fewer windows of the engines beside it: they know no luck."""
+    clock, best = LoopClock(), best_table()
+    text = {"predictable": 0.4, "noise": 0.02, "drift": 0.0}
+    engine = noisy_engine(clock, **text)
+    none = elsewhere(clock, "no_speculation", Behaviour(SURVIVAL, noise=0.02, speculative=False))
+    setup = setup_of(best, (4,), rounds=12, metrics_rounds=3, more_metrics_rounds=0)
+    verdict = validate(setup, bench_of(clock), subject_of(engine), no_speculation=none)
+    ratios = {r.policy: r for r in verdict.ratios}
+    off, plain = ratios["fixed-0"], ratios[NO_SPECULATION]
+    assert plain.high / plain.low < 1.25 * off.high / off.low
 
 
 def test_table_slower_than_no_speculation_fails():
@@ -248,7 +345,12 @@ def test_engines_of_other_boots_are_merged_unpaired():
     clock, best = LoopClock(), best_table()
     setup, bench = setup_of(best, (2,)), bench_of(clock)
     engine = noisy_engine(clock)
-    outcome = measure_on_plugin_engine(setup, bench, subject_of(engine), by_metrics=True)
+    subject = subject_of(engine)
+    assert [r.policy for r in by_metrics_runs(setup, subject)] == [
+        CANDIDATE_BY_METRICS,
+        OFF_BY_METRICS,
+    ]
+    outcome = measure_on_plugin_engine(setup, bench, subject, by_metrics=True)
     clock.engines.remove(engine)  # stopped before the other one is booted
     none = elsewhere(clock, "no_speculation", Behaviour(SURVIVAL, noise=0.1, speculative=False))
     measure_elsewhere(setup, bench, [none], outcome)

@@ -75,6 +75,7 @@ def test_spread_leaves_distant_positions_alone() -> None:
         ("incumbent", "incumbent", None),
         ("stock", "stock", None),
         ("candidate_by_metrics", "candidate_by_metrics", None),
+        ("off_by_metrics", "off_by_metrics", None),
         ("rival 7b", "other", None),
     ],
 )
