@@ -129,7 +129,6 @@ def environment(
     """The engine's variables. inherited: PYTHONPATH so far."""
     path = [str(ENGINE_SIDE), str(REPOSITORY), *([inherited] if inherited else [])]
     found = {
-        "VLLM_PLUGINS": "tabletune,tabletune_bench",
         "PYTHONPATH": os.pathsep.join(path),
         "BENCH_POLICIES": str(policies),
         "TABLETUNE_SOURCE": store_url,

@@ -66,8 +66,5 @@ class Handler(engine_stand_in.Handler):
 
 
 if __name__ == "__main__":
-    # The stand-in knows its own plugin's name only.
-    if "tabletune_bench" in os.environ["VLLM_PLUGINS"].split(","):
-        os.environ["VLLM_PLUGINS"] = "tabletune"
     vars(engine_stand_in).update(Engine=Engine, Handler=Handler)
     engine_stand_in.main()

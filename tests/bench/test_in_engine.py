@@ -2,9 +2,11 @@
 
 import importlib
 import json
+import os
 import pathlib
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
 from typing import Any
 
 import fake_vllm
@@ -12,7 +14,7 @@ import numpy as np
 import pytest
 
 from bench.evaluation import policy_specs
-from bench.evaluation.in_engine import install
+from bench.evaluation.policies_in_runtime import install
 from bench.evaluation.policy_table import FOREIGN_STEPS, PolicyTable, usable_lengths
 from tabletune.simulate.policy import Observation, Steps
 from tabletune.simulate.rivals.acceptance_tiers import SLOTS_BY_BATCH
@@ -212,14 +214,24 @@ def test_a_length_outside_the_envelope_becomes_the_next_shorter_one() -> None:
     assert table.cost.choose_s == pytest.approx(3e-6)
 
 
-def test_vllm_finds_the_plugin_by_its_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(REPOSITORY / "bench" / "engine_side"))
-    (found,) = entry_points(group="vllm.general_plugins", name="tabletune_bench")
-    register = found.load()
-    monkeypatch.delenv("BENCH_POLICIES", raising=False)
-    before = Runtime.__init__
-    register()
-    assert Runtime.__init__ is before
+@pytest.mark.parametrize("asked_for", [True, False])
+def test_a_python_with_the_folder_on_its_path_gets_the_policies(
+    asked_for: bool, tmp_path: pathlib.Path
+) -> None:
+    path = os.pathsep.join(map(str, (REPOSITORY / "bench" / "engine_side", REPOSITORY)))
+    environment = {k: v for k, v in os.environ.items() if k != "BENCH_POLICIES"}
+    environment |= {"PYTHONPATH": path}
+    if asked_for:
+        environment["BENCH_POLICIES"] = str(tmp_path / "policies.json")
+    program = (
+        "import sys\n"
+        "before = 'tabletune.simulate' in sys.modules\n"
+        "from tabletune_vllm.runtime import Runtime\n"
+        "print(before, hasattr(Runtime, '_bench_policies'))"
+    )
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, check=True)
+    assert ended.stdout.decode().split() == ["False", str(asked_for)]
 
 
 def test_specs_make_the_simulators_policies() -> None:

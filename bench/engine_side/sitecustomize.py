@@ -1,0 +1,13 @@
+"""Brings the benchmark's policies into an engine: run by every Python that has this folder on
+its PYTHONPATH, and does nothing without BENCH_POLICIES.
+
+Not a plugin of vLLM's: the names in VLLM_PLUGINS are part of the key of its compile cache
+(vllm/envs.py, compile_factors), so one more name would compile everything anew.
+"""
+
+import os
+
+if os.environ.get("BENCH_POLICIES"):
+    from bench.evaluation.in_engine import install_when_imported
+
+    install_when_imported()
