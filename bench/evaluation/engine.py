@@ -126,8 +126,13 @@ def promoted_version(scenario: Scenario, tuned: TableVersion, known: Known) -> T
 def environment(
     scenario: Scenario, facts: Facts, store_url: str, policies: pathlib.Path, inherited: str
 ) -> dict[str, str]:
-    """The engine's variables. inherited: PYTHONPATH so far."""
-    path = [str(ENGINE_SIDE), str(REPOSITORY), *([inherited] if inherited else [])]
+    """The engine's variables. inherited: PYTHONPATH so far.
+
+    The plugin runs from the repository, as the rest does; vLLM finds it by the metadata that
+    the engine environment has of it.
+    """
+    path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
+    path += [inherited] if inherited else []
     found = {
         "PYTHONPATH": os.pathsep.join(path),
         "BENCH_POLICIES": str(policies),

@@ -130,6 +130,10 @@ class Page:
         image = self._plot("sensitivity.json", lambda path: plot_sensitivity(file, path))
         parts = [head, file["reading"] + "\n", f"![worst loss by error]({image})\n"]
         parts.append(_crossings(file))
+        parts.append(
+            "Near ties of up to 1 % (2 % where a cell is uncertain) are left alone on purpose, so "
+            "the 1 % columns are often reached without any error.\n"
+        )
         parts.append("Tables that know everything, by how narrow ranges are merged:\n")
         rows = [
             (kind, rule, percent(r["worst"]), str(r["at"]), f"{100 * r['mean']:.2f} %")
