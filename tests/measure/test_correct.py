@@ -37,7 +37,7 @@ def test_the_best_fixed_length_takes_the_batch_sizes_of_its_load() -> None:
     assert corrected(flat, against(1, 8, 0.94)) == [2, 2, 1, 1, 1, 1, 1, 1]
     both = (against(3, 1, 0.94), against(1, 8, 0.9))
     assert corrected(flat, *both) == [3, 3, 1, 1, 1, 1, 1, 1]
-    assert corrected(flat, against(1, 1, 0.95), against(3, 1, 0.94))[0] == 3
+    assert corrected(flat, against(1, 1, 0.95), against(3, 1, 0.94)) == [3, 3, 2, 2, 2, 2, 2, 2]
 
 
 def test_nothing_is_corrected_without_a_better_length() -> None:

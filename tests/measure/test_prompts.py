@@ -4,7 +4,13 @@ from collections import Counter
 import pytest
 
 from tabletune.measure import prompts as prompts_module
-from tabletune.measure.prompts import PromptFileError, flatten, load_prompts
+from tabletune.measure.prompts import (
+    Prompt,
+    PromptFileError,
+    flatten,
+    load_prompts,
+    prompt_set,
+)
 
 
 def write(path, *lines):
@@ -34,6 +40,19 @@ def test_sample_is_spread_over_the_groups():
     sample = load_prompts().sample(16)
     assert Counter(p.group for p in sample.prompts) == dict.fromkeys(sample.groups, 4)
     assert load_prompts().sample(500).sha256 == load_prompts().sha256
+
+
+def test_mixed_prompts_take_turns_by_group():
+    sample = load_prompts().sample(48)
+    mixed = sample.mixed()
+    assert sorted(mixed.prompts, key=lambda p: p.text) == sorted(
+        sample.prompts, key=lambda p: p.text
+    )
+    groups = [p.group for p in mixed.prompts]
+    assert all(set(groups[i : i + 4]) == set(sample.groups) for i in range(0, 48, 4))
+    uneven = prompt_set([Prompt(f"a{i}", "a") for i in range(6)] + [Prompt("b", "b")]).mixed()
+    assert [p.text for p in uneven.prompts] == ["a0", "a1", "a2", "b", "a3", "a4", "a5"]
+    assert prompt_set(uneven.of_group("a")).mixed().prompts == uneven.of_group("a")
 
 
 def test_all_forms_may_be_mixed(tmp_path):
