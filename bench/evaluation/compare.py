@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from bench.evaluation.arms import Arm
 from bench.evaluation.cells import Cells
 from bench.evaluation.engine import BenchEngine, ComparisonError
 from bench.evaluation.loads import is_open, most_open, open_load, spread_outputs
+from bench.evaluation.replay import read_tokens, wait_until_idle, warm
 from bench.evaluation.scenario import AnyLoad, Scenario, Traffic
 from bench.evaluation.window import window_of
 from tabletune.measure.driven import Load
@@ -22,6 +24,8 @@ from tabletune.measure.steps import StepBatch, StepReader, concatenate
 
 #: Of a window's steps so many may have another length than the table says.
 OTHER_LENGTH_SHARE = 0.02
+SKIP_TOK = 8
+"""Output tokens of each open request before a replayed window counts: by then all decode."""
 READ_S = 20.0
 """A long window is read in parts, so that the ring never overwrites a step."""
 
@@ -89,8 +93,10 @@ class Comparison:
             count=max(4 * open_now, len(self.requests)),
             at_once=1 if is_open(bout.load) else open_now,
         )
-        api = self.engine.live.api
-        with open_load(bout.load, api.address, self.engine.live.model.name, stream) as load:
+        if self.scenario.replay_tok is not None:
+            self._replay(bout, arms, rounds, stream)
+            return
+        with self._load(bout, stream) as load:
             self.sleep(self.scenario.ramp_s)
             for arm in arms:
                 if arm.learns:
@@ -98,9 +104,47 @@ class Comparison:
                     self.sleep(self.scenario.learn_s)
             for number in rounds:
                 self._refuse_late(self._round_s(len(arms)))
-                self._round(bout, arms, number, load)
+                for arm in self._turns(bout, arms, number):
+                    self.engine.put(arm)
+                    self.sleep(self.scenario.settle_s)
+                    self._keep(bout, arm, number, self._read(self.scenario.window_s), load)
+                self._check_active()
 
-    def _round(self, bout: Bout, arms: Sequence[Arm], number: int, load: Load) -> None:
+    def _replay(
+        self,
+        bout: Bout,
+        arms: Sequence[Arm],
+        rounds: Sequence[int],
+        stream: Sequence[LoadRequest],
+    ) -> None:
+        """The rounds, with a load of its own for each window, always on the same requests."""
+        api, open_now = self.engine.live.api, most_open(bout.load)
+        warm(api, self.engine.live.model.name, stream, open_now)
+        for arm in arms:
+            if arm.learns:
+                self.engine.put(arm)
+                with self._load(bout, stream):
+                    self.sleep(self.scenario.learn_s)
+        skip_tok, count_tok = SKIP_TOK * open_now, (self.scenario.replay_tok or 0) * open_now
+        for number in rounds:
+            begun_s = self.now_s()
+            for arm in self._turns(bout, arms, number):
+                self.engine.put(arm)
+                reader = StepReader(api)
+                wait_until_idle(reader, self.sleep)
+                with self._load(bout, stream) as load:
+                    steps = read_tokens(arm.name, reader, load, skip_tok, count_tok, self.sleep)
+                    self._keep(bout, arm, number, steps, load)
+            self._check_active()
+            if number != rounds[-1]:
+                self._refuse_late(self.now_s() - begun_s)
+
+    def _load(self, bout: Bout, stream: Sequence[LoadRequest]) -> AbstractContextManager[Load]:
+        live = self.engine.live
+        return open_load(bout.load, live.api.address, live.model.name, stream)
+
+    def _turns(self, bout: Bout, arms: Sequence[Arm], number: int) -> Iterator[Arm]:
+        """The arms of a round that are still to be measured, in the round's own order."""
         missing = self.cells.missing(bout.label, number, [arm.name for arm in arms], self.boot)
         chance = np.random.default_rng([zlib.crc32(bout.label.encode()), number])
         for index in chance.permutation(len(arms)).tolist():
@@ -108,17 +152,20 @@ class Comparison:
             if arm.name not in missing:
                 continue
             self.progress.advance(number, f"round {number + 1}, {arm.name}")
-            self.engine.put(arm)
-            self.sleep(self.scenario.settle_s)
-            steps = self._read(self.scenario.window_s)
-            if load.done.is_set():
-                found = f"the load ended: {load.counts.last_error or 'no request is left'}"
-                raise ComparisonError(found, "see the engine's log")
-            _check_lengths(arm, steps)
-            survival = None if bout.traffic is None else bout.traffic.survival
-            window = window_of(arm.name, steps, survival)
-            cell = window.to_json() | {"boot": self.boot, "failed": load.counts.failed}
-            self.cells.save(bout.label, number, arm.name, cell)
+            yield arm
+
+    def _keep(self, bout: Bout, arm: Arm, number: int, steps: StepBatch, load: Load) -> None:
+        """Check a window and save it as a cell."""
+        if load.done.is_set():
+            found = f"the load ended: {load.counts.last_error or 'no request is left'}"
+            raise ComparisonError(found, "see the engine's log")
+        _check_lengths(arm, steps)
+        survival = None if bout.traffic is None else bout.traffic.survival
+        window = window_of(arm.name, steps, survival)
+        cell = window.to_json() | {"boot": self.boot, "failed": load.counts.failed}
+        self.cells.save(bout.label, number, arm.name, cell)
+
+    def _check_active(self) -> None:
         if not self.engine.live.api.status().get("active"):
             raise ComparisonError("the plugin has turned itself off", "see the engine's log")
 

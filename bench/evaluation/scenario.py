@@ -115,6 +115,9 @@ class Scenario(_Strict):
         prompt_tok: length of the prompts; None: as in the profile.
         output_tok: shortest and longest output.
         window_s, settle_s: what counts, and what passes between a change and it.
+        replay_tok: instead of window_s: each window replays the same requests from their start
+            and counts so many output tokens of each open one. For real acceptance under closed
+            loops.
         learn_s: unscored time for each policy that learns, once per load.
         engine_args: of vLLM, as in the profile that --work holds.
         speculative: further keys of vLLM's speculative config.
@@ -137,6 +140,7 @@ class Scenario(_Strict):
     rounds: int = Field(default=4, ge=3)
     window_s: float = Field(default=1.0, gt=0)
     settle_s: float = Field(default=0.4, ge=0)
+    replay_tok: int | None = Field(default=None, ge=1)
     learn_s: float = Field(default=4.0, ge=0)
     ramp_s: float = Field(default=3.0, ge=0)
     engine_args: tuple[str, ...] = ()
@@ -157,6 +161,8 @@ class Scenario(_Strict):
                     f"traffic {traffic.name} has {len(traffic.survival)} survival values, "
                     f"expected max_draft_length = {self.max_draft_length}"
                 )
+        if self.replay_tok is not None and not all(isinstance(x, Closed) for x in self.loads):
+            raise ValueError("replay_tok needs closed loops; leave it out, or the other loads")
         names = [load.name for load in self.loads]
         if len(set(names)) < len(names):
             raise ValueError(f"two loads have the same name: {names}")

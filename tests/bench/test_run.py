@@ -109,12 +109,28 @@ def test_arrivals_and_jumps(profiled: Deployment, tmp_path: pathlib.Path) -> Non
         {"kind": "poisson", "rate_per_s": 60.0},
         {"kind": "jump", "low": 1, "high": 3, "period_s": 0.1},
     ]
-    path = scenario(tmp_path, loads=loads, policies=["fixed", "tuned table"], window_s=0.4)
+    path = scenario(tmp_path, loads=loads, policies=["fixed", "tuned table"], window_s=1.0)
     assert call(made, path, out) == 0
     poisson, jump = json.loads(out.read_text())["loads"]
     assert poisson["score"] == "tokens per request-second"
     assert poisson["policies"]["fixed 2"]["user_tok_s"] > 50
     assert 1 < jump["policies"]["fixed 0"]["mean_batch_size"] < 3
+
+
+def test_windows_that_replay_the_same_requests(
+    profiled: Deployment, tmp_path: pathlib.Path
+) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    policies = ["fixed", "tuned table", "TurboSpec-style"]
+    path = scenario(tmp_path, loads=LOADS[:1], policies=policies, replay_tok=16)
+    assert call(made, path, out) == 0
+    (load,) = json.loads(out.read_text())["loads"]
+    cells = sorted((made.out / "bench" / "small" / "cells").rglob("fixed-2.json"))
+    tokens = [json.loads(cell.read_text())["output_tok"] for cell in cells]
+    # As many tokens each time, to within the steps at both ends.
+    assert max(tokens) - min(tokens) <= 12
+    assert min(tokens) >= 2 * 16 - 6
+    assert load["policies"]["fixed 2"]["lengths"] == {"2": 1.0}
 
 
 def test_a_controller_that_does_not_follow_is_left_out(
