@@ -21,7 +21,7 @@ ENGINE_ARGUMENTS = ("--dtype", "float32", "--max-model-len", "1024", "--enforce-
 MAX_NUM_SEQS = 8
 MAX_DRAFT_LENGTH = 3
 PROMPT_COUNT = 48
-#: Two loads: each takes two minutes of windows on two cores.
+#: Two loads: each takes a minute and a half of windows on two cores.
 CONCURRENCIES = (1, MAX_NUM_SEQS)
 #: What n-gram drafts gain differs twofold from text to text, and few windows fit into a
 #: demonstration: unclear comparisons are decided by their means, and the verdict says so.

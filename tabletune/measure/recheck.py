@@ -6,16 +6,16 @@
 A window counts for the corrected table too where its steps used the draft lengths that this
 table gives to their batch sizes; no other window does. At a load where the corrected table so
 takes over another policy's windows, or has none, fresh ones are measured: of the corrected
-table, and of each policy that is not clearly slower already. Those windows that led to the
-correction count among them, and they chose it for being high; so the fresh ones are also
-judged alone, and a table that fails by them clearly fails.
+table, of the policy that is closest to it, and of each that is about as fast. The windows that
+led to the correction count beside them, and they chose the length for being high; so the fresh
+ones are also judged alone, and a table that fails by them clearly fails.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tabletune.measure.correct import Correction, correct
-from tabletune.measure.judge import compare, words
+from tabletune.measure.judge import Comparison, compare, words
 from tabletune.measure.measurements import Key, Measurements, Series
 from tabletune.measure.rounds import Bench
 from tabletune.measure.validate import (
@@ -138,10 +138,11 @@ def _measure(setup: Setup, bench: Bench, load: _Load, outcome: Outcome) -> None:
             c for c in compare_here(setup, bench, outcome, concurrency) if not c.identical
         ]
         lowest = min(comparisons, key=lambda c: c.ratio, default=None)
-        close = {c.policy for c in comparisons if undecided(c) or c is lowest}
+        slack = setup.margins.slack
+        close = {c.policy for c in comparisons if c is lowest or _close(c, slack)}
         close = {found.measured_as(policy, concurrency) for policy in close} | {CANDIDATE}
         runs = [run for run in runs if run.policy in close]
-    play_until_clear(setup, bench, runs, concurrency, outcome, setup.rounds)
+    play_until_clear(setup, bench, runs, concurrency, outcome, setup.fresh_rounds)
     for one in compare(found.since(first, concurrency), concurrency, setup.margins, bench.rng):
         if one.standing == "fails" and not one.same_lengths:
             interval = f"{one.ratio:.1%}, {one.low:.1%} to {one.high:.1%}"
@@ -149,3 +150,9 @@ def _measure(setup: Setup, bench: Bench, load: _Load, outcome: Outcome) -> None:
                 f"concurrency {concurrency}: {interval} of the throughput of {words(one.policy)} "
                 f"in the windows after the correction alone, below the {one.bound:.0%} asked for"
             )
+
+
+def _close(comparison: Comparison, slack: float) -> bool:
+    """Whether fresh windows may change the outcome: the mean is not clear of the candidate's."""
+    ahead = comparison.passes(slack) and comparison.ratio > 2 - comparison.bound
+    return undecided(comparison) and not ahead

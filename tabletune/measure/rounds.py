@@ -1,8 +1,9 @@
 """Interleaved rounds: every policy once per round, in shuffled order, on the same requests.
 
-Each round takes the next stretch of the requests; each policy of the round replays it from
-its start. On an engine with the plugin the policy is put in force just before; other engines
-are booted with theirs. Only one engine has load at a time.
+Each round takes the next stretch of the requests, and each policy of the round replays it from
+its start; rounds read from metrics pages all take the first stretch. On an engine with the
+plugin the policy is put in force just before; other engines are booted with theirs. Only one
+engine has load at a time.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -65,22 +66,22 @@ class Bench:
         return float(np.mean([r.max_tokens for r in self.requests]))
 
     @contextmanager
-    def load(self, run: PolicyRun, concurrency: int, round_number: int) -> Iterator[Load]:
-        """The round's closed loop on the run's engine."""
+    def load(self, run: PolicyRun, concurrency: int, stretch: int) -> Iterator[Load]:
+        """The closed loop of a stretch of the requests on the run's engine."""
         needed = self.needed(concurrency)
-        stream = staggered(self.requests, concurrency, round_number * needed, needed * SPARE)
+        stream = staggered(self.requests, concurrency, stretch * needed, needed * SPARE)
         with self.open_load(run.engine, run.model, stream, concurrency) as load:
             yield load
 
-    def warm(self, run: PolicyRun, concurrency: int, round_number: int) -> None:
-        """Send the round's prompts that the engine has not had yet, for one token each.
+    def warm(self, run: PolicyRun, concurrency: int, stretch: int) -> None:
+        """Send the stretch's prompts that the engine has not had yet, for one token each.
 
         Otherwise the first policy of a round would compute the prompts for the others, which
         find them in the prefix cache.
         """
         had = self._warmed.setdefault(id(run.engine), set())
         count, needed = len(self.requests), self.needed(concurrency)
-        numbers = range(round_number * needed, (round_number + 1) * needed)
+        numbers = range(stretch * needed, (stretch + 1) * needed)
         new = [i for i in dict.fromkeys(n % count for n in numbers) if i not in had]
         if not new:
             return
@@ -129,16 +130,22 @@ def play(
     concurrency: int,
     rounds: range,
     prepare: Prepare,
+    stretch: int | None = None,
 ) -> None:
-    """Rounds of all `runs` at one concurrency."""
+    """Rounds of all `runs` at one concurrency.
+
+    Args:
+        stretch: the stretch of the requests that all of them take; None: each its own.
+    """
     for number in rounds:
         for index in bench.rng.permutation(len(runs)).tolist():
             run = runs[index]
             bench.tell(run.policy, concurrency, number)
+            taken = number if stretch is None else stretch
             run.apply()
-            bench.warm(run, concurrency, number)
+            bench.warm(run, concurrency, taken)
             measure = prepare(run)
-            with bench.load(run, concurrency, number) as load:
+            with bench.load(run, concurrency, taken) as load:
                 measure(load, Key(run.policy, concurrency), number)
 
 
@@ -169,7 +176,7 @@ def by_metrics(
         start = wait_until_idle(run.engine, bench.clock)
 
         def measure(load: Load, key: Key, number: int) -> None:
-            work = bench.work(key.concurrency, run.policy)
+            work = bench.work(key.concurrency, run.policy).scaled(bench.windows.metrics_share)
             window = metrics_window(run.engine, start, load, work, bench.windows, bench.clock)
             into.add(key, number, window.rate_tok_s, boot, run.kind)
             seen.setdefault(key, []).append(window)

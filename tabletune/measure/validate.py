@@ -130,7 +130,7 @@ def measure_elsewhere(
         for concurrency in setup.concurrencies:
             for number in range(max(wanted.values(), default=0)):
                 now = [run for run in runs if wanted[run.policy] > number]
-                play(bench, now, concurrency, range(number, number + 1), prepare)
+                play(bench, now, concurrency, range(number, number + 1), prepare, stretch=0)
             # Both ends of the ratio: more windows of the one help little without the other's.
             ends = [run for run in runs if never_drafts(run.policy)]
             for number in range(
@@ -138,7 +138,7 @@ def measure_elsewhere(
             ):
                 if not ends or not _metrics_decide(setup, bench, outcome, concurrency):
                     break
-                play(bench, ends, concurrency, range(number, number + 1), prepare)
+                play(bench, ends, concurrency, range(number, number + 1), prepare, stretch=0)
     for key, windows in seen.items():
         if key.policy == STOCK:
             outcome.stock_windows.setdefault(key.concurrency, []).extend(windows)

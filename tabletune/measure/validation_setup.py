@@ -46,6 +46,7 @@ class Setup:
         metrics_rounds, more_metrics_rounds: the same for the windows of K = 0 and of no
             speculation that are read from metrics pages.
         stock_rounds: of windows of the stock engine, and of the candidate beside it.
+        fresh_rounds: of windows after a correction, where it changed something.
         envelope: what a correction of the candidate may use; None for no correction.
         correct_after: a fixed length that measured better corrects the candidate after so many
             rounds although that is not clear; None: after the last.
@@ -64,6 +65,7 @@ class Setup:
     metrics_rounds: int = 4
     more_metrics_rounds: int = 4
     stock_rounds: int = 4
+    fresh_rounds: int = 4
     envelope: Envelope | None = None
     correct_after: int | None = None
 

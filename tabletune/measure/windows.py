@@ -94,6 +94,8 @@ class WindowOptions:
         min_tok: a window has at least so many output tokens.
         off_share: windows of a policy that never drafts have this share of the work: without
             drafts no text is luckier than another, and little of it tells the throughput.
+        metrics_share: windows read from metrics pages have this share of the work. All of them
+            replay the same text, so that luck of it falls to none.
         poll_s: between two looks at the metrics page around a window's ends.
         ramp_tok: output tokens, for each open request, before the window begins: by then all
             requests decode.
@@ -103,6 +105,7 @@ class WindowOptions:
     requests_per_slot: float = 1.0
     min_tok: int = 256
     off_share: float = 1.0
+    metrics_share: float = 1.0
     poll_s: float = 0.03
     ramp_tok: int = 8
     timeout_s: float = 300.0

@@ -43,14 +43,15 @@ class Effort:
     metrics_rounds: int
     more_metrics_rounds: int
     stock_rounds: int
+    fresh_rounds: int
     output_tok: int
     windows: WindowOptions
     budget_s: float = float("inf")
     correct_after: int | None = None
 
 
-#: A CPU engine's steps take 50 to 200 ms. One request at a time is given four outputs' text a
-#: window: with prompts of four groups taking turns, each window has of all of them.
+#: A CPU engine's steps take 50 to 200 ms. With one request at a time a window is four outputs
+#: long: the prompts of the shipped set's four groups take turns, so that it has of all of them.
 EFFORT = {
     "cpu": Effort(
         rounds=3,
@@ -58,12 +59,22 @@ EFFORT = {
         metrics_rounds=3,
         more_metrics_rounds=1,
         stock_rounds=2,
-        output_tok=48,
-        windows=WindowOptions(requests_per_slot=0.8, min_tok=192, off_share=0.5),
-        budget_s=100.0,
+        fresh_rounds=2,
+        output_tok=44,
+        windows=WindowOptions(requests_per_slot=0.8, min_tok=168, off_share=0.5, metrics_share=0.5),
+        budget_s=75.0,
         correct_after=3,
     ),
-    "cuda": Effort(6, 18, 4, 4, 4, 256, WindowOptions()),
+    "cuda": Effort(
+        rounds=6,
+        more_rounds=18,
+        metrics_rounds=4,
+        more_metrics_rounds=4,
+        stock_rounds=4,
+        fresh_rounds=6,
+        output_tok=256,
+        windows=WindowOptions(),
+    ),
 }
 
 
@@ -137,6 +148,7 @@ def _setup(
         metrics_rounds=effort.metrics_rounds,
         more_metrics_rounds=effort.more_metrics_rounds,
         stock_rounds=effort.stock_rounds,
+        fresh_rounds=effort.fresh_rounds,
         envelope=version.envelope,
         correct_after=effort.correct_after,
     )

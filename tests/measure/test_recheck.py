@@ -162,6 +162,15 @@ def test_a_length_that_was_lucky_before_the_correction_fails_by_what_comes_after
     assert any("in the windows after the correction alone" in r for r in verdict.reasons)
 
 
+def test_fresh_rounds_are_for_what_is_close() -> None:
+    world = World(table([1, SEQS, 4]), loads=(32,), fresh_rounds=2, more_rounds=0)
+    _, found = world.correct()
+    rounds = windows(found)
+    assert rounds[CANDIDATE, 32] == 5
+    others = {n for (policy, _), n in rounds.items() if policy != CANDIDATE}
+    assert others == {3, 5}, "the closest again, the clearly slower not"
+
+
 def test_the_boot_table_comes_back() -> None:
     world = World(table([1, SEQS, 4]), loads=(32,))
     world.correct()

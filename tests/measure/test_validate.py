@@ -123,6 +123,20 @@ def test_noise_neither_fails_a_good_table_nor_passes_a_bad_one():
     assert not any(bad for _, bad in outcomes)
 
 
+def test_windows_from_metrics_pages_replay_one_stretch_and_are_shorter():
+    clock, best = LoopClock(), best_table()
+    engine = noisy_engine(clock)
+    none = elsewhere(clock, "no_speculation", Behaviour(SURVIVAL, speculative=False))
+    bench = bench_of(clock, min_tok=64, requests_per_slot=0.5, metrics_share=0.25)
+    setup = setup_of(best, (2, 4), metrics_rounds=3, stock_rounds=2, more_metrics_rounds=0)
+    verdict = validate(setup, bench, subject_of(engine), no_speculation=none)
+    assert len(bench._warmed[id(engine)]) > bench.needed(4)
+    assert bench._warmed[id(none.engine)] == set(range(bench.needed(4)))
+    rounds = {m.policy: len(m.windows_tok_s) for m in verdict.measured if m.concurrency == 4}
+    assert rounds[OFF_BY_METRICS] == rounds[NO_SPECULATION] == 3
+    assert rounds[CANDIDATE_BY_METRICS] == 2
+
+
 def test_what_is_the_same_table_is_measured_once():
     """However noisy: a table that uses one length at this load is that fixed length."""
     noisy = {"noise": 0.3, "drift": 0.3}
