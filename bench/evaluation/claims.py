@@ -98,7 +98,7 @@ def claims(results: ResultSet) -> list[Claim]:
             "mis-profiled step times: share of the gap recovered",
             "not corrected, 10 % left",
             "≥ 90 %",
-            _scenes(results, "profile", "loss_recovered"),
+            _scenes(results, "step times wrong", "loss_recovered"),
             _target(results, "mis-profiled: loss recovered"),
         ),
         Claim(

@@ -26,7 +26,7 @@ def scenario(folder: pathlib.Path, **changes: object) -> pathlib.Path:
         "max_draft_length": 2,
         "loads": LOADS,
         "rounds": 3,
-        "window_s": 0.15,
+        "window_s": 0.3,
         "settle_s": 0.05,
         "learn_s": 0.1,
         "ramp_s": 0.1,
