@@ -11,13 +11,15 @@ import pytest
 from bench.evaluation.arms import Arm, Known, arms, expected_tokens_of, specs, tables
 from bench.evaluation.cells import Cells
 from bench.evaluation.compare import bouts
+from bench.evaluation.engine import promoted_version
 from bench.evaluation.loads import gaps_s, spread_outputs
-from bench.evaluation.scenario import Poisson, ScenarioError, Trace, load_scenario, names
+from bench.evaluation.scenario import Poisson, Scenario, ScenarioError, Trace, load_scenario, names
 from bench.evaluation.shares import best_fixed, interval, summarise_load
 from bench.evaluation.window import EmptyWindowError, score_of, window_of
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.steps import StepBatch
-from tabletune.records.plan import Envelope
+from tabletune.records.plan import CapturePlan, Envelope
+from tabletune.records.table import Parents, TableVersion, table_from_dense
 from tabletune.simulate.scenarios.tables import GridStepTimes
 
 SURVIVAL = (0.8, 0.5)
@@ -204,3 +206,38 @@ def test_outputs_end_one_after_the_other() -> None:
     requests = [LoadRequest("a", 1024), LoadRequest("b", 100)]
     found = spread_outputs(requests, (400, 400), 8, at_once=4)
     assert [r.max_tokens for r in found] == [100, 100, 300, 100, 400, 100, 400, 100]
+
+
+@pytest.mark.parametrize(
+    ("start", "expected"),
+    [
+        ("tuned table", None),
+        ("documented table", [4] * 16 + [3] * 48 + [1] * 64),
+        ("longest", [4] * 16 + [3] * 112),
+        ("shortest", [0] * 128),
+    ],
+)
+def test_what_the_controller_starts_from(start: str, expected: list[int] | None) -> None:
+    values = load_scenario("qwen3-4b_eagle3").model_dump(mode="json") | {"promoted": start}
+    scenario = Scenario.model_validate_json(json.dumps(values))
+    one = table_from_dense([0, *[3] * 128], 4)
+    plan = CapturePlan(
+        graph_mode="NONE",
+        capture_sizes=(),
+        lengths=(0, 1, 3, 4),
+        max_draft_length=4,
+        max_num_seqs=128,
+        graph_count=0,
+    )
+    tuned = TableVersion(
+        table=one,
+        plan=plan,
+        envelope=known().envelope,
+        fingerprint="0" * 64,
+        parents=Parents(),
+        created_at="2026-11-30T00:00:00+00:00",
+    )
+    version = promoted_version(scenario, tuned, known())
+    assert version.table.dense()[1:] == (expected or [3] * 128)
+    assert version.plan == plan
+    assert version.content_hash == TableVersion.from_json(version.to_json()).content_hash
