@@ -181,32 +181,37 @@ def play_until_clear(
     outcome: Outcome,
     least: int,
 ) -> None:
-    """`least` rounds of all `runs`, the candidate first among them, then of unclear ones."""
+    """`least` rounds of all `runs`, the candidate first among them, then of unclear ones.
+
+    Once the budget is spent further rounds are for those that would fail though not clearly.
+    """
     found = outcome.measurements
     prepare = by_steps(bench, found, PLUGIN_BOOT)
     begun_s = bench.clock.now_s()
-    first = found.next_round(concurrency)
-    wanted, done, count = list(runs), first, least
+    done = found.next_round(concurrency)
+    last = done + least + setup.more_rounds
+    wanted, count = list(runs), least
     while wanted and count > 0:
         play(bench, wanted, concurrency, range(done, done + count), prepare)
         done += count
         comparisons = compare_here(setup, bench, outcome, concurrency)
-        if _to_be_corrected(setup, comparisons, done):
+        if _to_be_corrected(setup, comparisons, last - done):
             return
-        unclear = {found.measured_as(c.policy, concurrency) for c in comparisons if undecided(c)}
-        wanted = [run for run in runs if run.policy in unclear]
-        wanted = [run for run in runs if run.policy == CANDIDATE] + wanted if wanted else []
-        count = min(ROUNDS_PER_LOOK, setup.most_rounds - done)
+        open_ = [c for c in comparisons if undecided(c)]
         if bench.clock.now_s() - begun_s > setup.budget_s:
-            return
+            open_ = [c for c in open_ if not c.passes(setup.margins.slack)]
+        names = {found.measured_as(c.policy, concurrency) for c in open_}
+        wanted = [run for run in runs if run.policy in names]
+        wanted = [run for run in runs if run.policy == CANDIDATE] + wanted if wanted else []
+        count = min(ROUNDS_PER_LOOK, last - done)
 
 
-def _to_be_corrected(setup: Setup, comparisons: Sequence[Comparison], done: int) -> bool:
-    """Whether further rounds are better spent on the corrected table."""
+def _to_be_corrected(setup: Setup, comparisons: Sequence[Comparison], left: int) -> bool:
+    """Whether further rounds, of which `left` are left, are better spent on the corrected table."""
     if setup.envelope is None:
         return False
-    after = setup.most_rounds if setup.correct_after is None else setup.correct_after
-    return any(beats(c) and (c.standing == "fails" or done >= after) for c in comparisons)
+    enough = setup.correct_early or left <= 0
+    return any(beats(c) and (c.standing == "fails" or enough) for c in comparisons)
 
 
 def undecided(comparison: Comparison) -> bool:

@@ -42,14 +42,15 @@ class Setup:
         concurrencies: open requests of the closed loop.
         rounds: of windows read from steps; fewer than 3 give very wide intervals.
         more_rounds: how many further rounds unclear pairs may get.
-        budget_s: no further rounds begin once those at a concurrency took so long.
+        budget_s: once the rounds at a concurrency took so long, further ones are for pairs only
+            that would fail though not clearly.
         metrics_rounds, more_metrics_rounds: the same for the windows of K = 0 and of no
             speculation that are read from metrics pages.
         stock_rounds: of windows of the stock engine, and of the candidate beside it.
         fresh_rounds: of windows after a correction, where it changed something.
         envelope: what a correction of the candidate may use; None for no correction.
-        correct_after: a fixed length that measured better corrects the candidate after so many
-            rounds although that is not clear; None: after the last.
+        correct_early: a fixed length that measured better corrects the candidate at once though
+            that is not clear; otherwise after the last round only.
     """
 
     candidate: Table
@@ -67,12 +68,7 @@ class Setup:
     stock_rounds: int = 4
     fresh_rounds: int = 4
     envelope: Envelope | None = None
-    correct_after: int | None = None
-
-    @property
-    def most_rounds(self) -> int:
-        """The last round at one concurrency."""
-        return self.rounds + self.more_rounds
+    correct_early: bool = False
 
 
 def table_run(policy: str, table: Table, subject: Subject) -> PolicyRun:

@@ -254,11 +254,13 @@ def metrics_window(
             if (now - begin).generation_tok >= work.work_tok:
                 break
         _refuse_stopped(load, now_s > deadline_s, "generated tokens")
-        # Rarely at first: each look costs the engine's server some milliseconds.
+        # Rarely at first: each look costs the engine's server some milliseconds. Where a window
+        # begins in the text matters more than that, so less rarely before it begins.
         end_tok = work.skip_tok if begin is None else emitted - (now - begin).generation_tok
         end_tok += 0 if begin is None else work.work_tok
         left_s = (now_s - opened_s) * (end_tok / max(emitted, 1.0) - 1)
-        clock.sleep_s(min(max(left_s / 3, options.poll_s), 0.5))
+        longest_s = 0.5 if begin is not None else 2 * options.poll_s
+        clock.sleep_s(min(max(left_s / 3, options.poll_s), longest_s))
     counts = now - begin
     rate_tok_s = counts.generation_tok / (now_s - begin_s)
     return MetricsWindow(rate_tok_s, counts, int(min(running)), int(max(running)))

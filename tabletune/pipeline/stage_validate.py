@@ -47,23 +47,23 @@ class Effort:
     output_tok: int
     windows: WindowOptions
     budget_s: float = float("inf")
-    correct_after: int | None = None
+    correct_early: bool = False
 
 
-#: A CPU engine's steps take 50 to 200 ms. With one request at a time a window is four outputs
-#: long: the prompts of the shipped set's four groups take turns, so that it has of all of them.
+#: A CPU engine's steps take 50 to 200 ms. With one request at a time a window is three outputs
+#: long, and the prompts' groups take turns, so that the rounds are of much the same text.
 EFFORT = {
     "cpu": Effort(
         rounds=3,
         more_rounds=3,
         metrics_rounds=3,
-        more_metrics_rounds=1,
+        more_metrics_rounds=3,
         stock_rounds=2,
         fresh_rounds=2,
         output_tok=44,
-        windows=WindowOptions(requests_per_slot=0.8, min_tok=168, off_share=0.5, metrics_share=0.5),
+        windows=WindowOptions(requests_per_slot=0.7, min_tok=132, off_share=0.5, metrics_share=0.6),
         budget_s=75.0,
-        correct_after=3,
+        correct_early=True,
     ),
     "cuda": Effort(
         rounds=6,
@@ -150,7 +150,7 @@ def _setup(
         stock_rounds=effort.stock_rounds,
         fresh_rounds=effort.fresh_rounds,
         envelope=version.envelope,
-        correct_after=effort.correct_after,
+        correct_early=effort.correct_early,
     )
 
 

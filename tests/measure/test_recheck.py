@@ -39,7 +39,7 @@ class World:
         )
         self.bench: Bench = bench_of(self.clock)
         self.subject = subject_of(self.engine)
-        more = {"rounds": 3, "more_rounds": 3, "correct_after": 3, "envelope": EVERYWHERE}
+        more = {"rounds": 3, "more_rounds": 3, "correct_early": True, "envelope": EVERYWHERE}
         self.setup = setup_of(candidate, loads, **(more | fields))
         self.outcome = measure_on_plugin_engine(self.setup, self.bench, self.subject)
 
