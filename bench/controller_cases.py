@@ -61,16 +61,22 @@ class Case:
     policy: str
 
 
-def cases(mistuned_seeds: int = 50, others: float = 1.0) -> list[Case]:
-    """All runs. others: how many of the other groups' seeds are used, as a share."""
+def cases(mistuned_seeds: int = 50, others: float = 1.0, first_seed: int = 0) -> list[Case]:
+    """All runs. others: how many of the other groups' seeds are used, as a share. first_seed:
+    seeds count from there; the controller was tuned on those from 0 on."""
 
     def seeds(count: int) -> range:
-        return range(max(1, round(count * others)))
+        return range(first_seed, first_seed + max(1, round(count * others)))
 
     every = CLOSED_LOADS + OPEN_LOADS
     plan: list[tuple[str, tuple[str, ...], range, tuple[str, ...]]] = [
         ("steady", every, seeds(2), ("tuned", "controller")),
-        ("mistuned", CLOSED_LOADS, range(mistuned_seeds), ("tuned", "stale", "controller")),
+        (
+            "mistuned",
+            CLOSED_LOADS,
+            range(first_seed, first_seed + mistuned_seeds),
+            ("tuned", "stale", "controller"),
+        ),
         ("switch", every, seeds(8), ("tuned", "stale", "controller", "oracle")),
         ("mis-profiled", CLOSED_LOADS, seeds(30), ("tuned", "stale", "controller")),
         ("mis-profiled blocks", CLOSED_LOADS, seeds(8), ("tuned", "stale", "controller")),

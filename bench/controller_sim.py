@@ -1,7 +1,7 @@
 """The controller in simulation: against tuned, stale and fixed tables, and the rivals.
 
     python -m bench.controller_sim [--out bench/results/sim_controller.json] [--processes 2]
-        [--mistuned 50] [--others 1.0] [--rows FILE]
+        [--mistuned 50] [--others 1.0] [--first-seed 0] [--rows FILE]
     python -m bench.controller_sim --show "mistuned/closed 32/1/controller"
 
 The engine is simulated; its step times were recorded on one H200 (tests/golden), its traffic is
@@ -106,6 +106,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, default=OUT)
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--mistuned", type=int, default=50, help="random mistuned tables")
+    parser.add_argument("--first-seed", type=int, default=0, help="held-out seeds: 1000")
     parser.add_argument("--others", type=float, default=1.0, help="share of the other seeds")
     parser.add_argument("--rows", type=pathlib.Path, help="keep every run here, and resume")
     parser.add_argument("--show", help="GROUP/LOAD/SEED/POLICY: run one case")
@@ -116,7 +117,7 @@ def main() -> None:
         return
     begun_s = time.monotonic()
     before = 0 if options.rows is None else len(read_rows(options.rows))
-    plan = cases(options.mistuned, options.others)
+    plan = cases(options.mistuned, options.others, options.first_seed)
     rows = run_all(plan, options.processes, options.rows)
     found = figures(rows, from_rows(rows))
     found = {
@@ -125,7 +126,8 @@ def main() -> None:
         "reading": READING,
         "command": "python -m bench.controller_sim"
         + (f" --mistuned {options.mistuned}" if options.mistuned != 50 else "")
-        + (f" --others {options.others:g}" if options.others != 1 else ""),
+        + (f" --others {options.others:g}" if options.others != 1 else "")
+        + (f" --first-seed {options.first_seed}" if options.first_seed else ""),
         "step_times": "tests/golden/h200_vllm0.32.0_qwen3-4b_eagle3_profile.v1.json: one H200, "
         "vLLM 0.32.0, Qwen3-4B shape with an EAGLE-3 head, up to 128 requests",
         "survival": SOURCE,
