@@ -36,6 +36,7 @@ from typing import Any
 import httpx
 import numpy as np
 
+from bench.command_line import told
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
@@ -343,7 +344,7 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
     probe = probe_engine(options.engine)
     found: dict[str, Any] = {
         "what": "the controller on a real engine, from bad tables and through changed traffic",
-        "command": " ".join(sys.argv),
+        "command": told("bench.controller_engine", sys.argv[1:]),
         "machine": {k: probe[k] for k in ("vllm", "torch_version", "driver_version", "gpus")},
         "synthetic": "dummy weights and synthetic acceptance" if request.synthetic else "nothing",
         "concurrency": options.concurrency,

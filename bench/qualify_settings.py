@@ -21,6 +21,7 @@ import pathlib
 import sys
 from typing import Any
 
+from bench.command_line import told
 from tabletune.commands.console import TerminalProgress
 from tabletune.core.capture import choose_plan
 from tabletune.measure.clock import SystemClock
@@ -153,7 +154,7 @@ def main() -> None:
     facts = {name: probe[name] for name in ("vllm", "torch_version", "driver_version", "gpus")}
     found: dict[str, Any] = {
         "what": "qualification of one engine under several capture settings",
-        "command": " ".join(sys.argv),
+        "command": told("bench.qualify_settings", sys.argv[1:]),
         "machine": facts,
         "synthetic": "dummy weights, synthetic acceptance",
         "settings": {},

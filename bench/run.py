@@ -21,6 +21,7 @@ import secrets
 import sys
 import time
 
+from bench.command_line import told
 from bench.evaluation.arms import Arm, arms
 from bench.evaluation.cells import Cells
 from bench.evaluation.compare import Comparison, OutOfTimeError, bouts
@@ -72,7 +73,7 @@ def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
     result = Result(
         scenario=scenario,
         cells=Cells(folder / "cells"),
-        command=" ".join(sys.argv),
+        command=told("bench.run", sys.argv[1:]),
         engine=probe_engine(options.engine),
         out=options.out,
     )
