@@ -97,6 +97,8 @@ class WindowOptions:
         metrics_share: windows read from metrics pages have this share of the work. All of them
             replay the same text, so that luck of it falls to none.
         poll_s: between two looks at the metrics page around a window's ends.
+        shortest_s: windows read from metrics pages go on for so long although their work is
+            done: of a shorter one the looks at its ends are too large a part.
         ramp_tok: output tokens, for each open request, before the window begins: by then all
             requests decode.
         timeout_s: a window that takes longer is given up.
@@ -107,6 +109,7 @@ class WindowOptions:
     off_share: float = 1.0
     metrics_share: float = 1.0
     poll_s: float = 0.03
+    shortest_s: float = 0.5
     ramp_tok: int = 8
     timeout_s: float = 300.0
 
@@ -251,7 +254,8 @@ def metrics_window(
             begin_s, begin = now_s, now
         if begin is not None:
             running.append(now.running)
-            if (now - begin).generation_tok >= work.work_tok:
+            worked = (now - begin).generation_tok >= work.work_tok
+            if worked and now_s - begin_s >= options.shortest_s:
                 break
         _refuse_stopped(load, now_s > deadline_s, "generated tokens")
         # Rarely at first: each look costs the engine's server some milliseconds. Where a window

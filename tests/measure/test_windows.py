@@ -68,6 +68,17 @@ def test_metrics_window_costs_at_most_the_polling_interval():
     assert window.counts.generation_tok == 12
 
 
+def test_a_metrics_window_lasts_long_enough_for_its_looks():
+    clock = LoopClock()
+    engine = LoopEngine(clock, Behaviour(SURVIVAL, step_time_s=lambda b, k: 0.001))
+    engine.pin(0)
+    with open_loop(engine, "m", REQUESTS, 1) as load:
+        start, begun_s = parse_counters(engine.metrics_text()), clock.now_s()
+        window = metrics_window(engine, start, load, Work(1, 12), OPTIONS, clock)
+    assert window.rate_tok_s == pytest.approx(1000, rel=0.02)
+    assert OPTIONS.shortest_s <= clock.now_s() - begun_s < 2 * OPTIONS.shortest_s
+
+
 def test_window_is_the_work_asked_for():
     clock = LoopClock()
     engine = LoopEngine(clock)
