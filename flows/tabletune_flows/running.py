@@ -72,7 +72,7 @@ def _pool_made(client: SyncPrefectClient, name: str, pool_type: str) -> None:
     if found != pool_type:
         expected = f"a work pool {name!r} of type {pool_type}"
         advice = "delete it, or give its type"
-        raise RequestError("--pool-type", expected, f"one of type {found}", advice)
+        raise RequestError("--pool-type", expected, found, advice)
 
 
 def run_one(name: str, parameters: dict[str, Any]) -> dict[str, Any]:
