@@ -114,18 +114,20 @@ def measure_elsewhere(
     runs: Sequence[PolicyRun],
     outcome: Outcome,
     subject: Subject | None = None,
+    title: str = "validate from metrics pages",
 ) -> None:
     """Measure policies from their engines' metrics pages and add them to `outcome`.
 
     Args:
         runs: their windows lie between each other's and are paired.
         subject: the engine with the plugin, where some of them run on it.
+        title: for the progress.
     """
     found, seen = outcome.measurements, dict[Key, list[MetricsWindow]]()
     boot = "+".join(sorted(run.policy for run in runs))
     prepare = rounds.by_metrics(bench, found, boot, seen)
     wanted = {run.policy: _metrics_rounds(setup, run) for run in runs}
-    bench.begin("validate from metrics pages", sum(wanted.values()) * len(setup.concurrencies))
+    bench.begin(title, sum(wanted.values()) * len(setup.concurrencies))
     with restored(subject), timed(bench, outcome):
         for concurrency in setup.concurrencies:
             for number in range(max(wanted.values(), default=0)):
@@ -149,7 +151,8 @@ def measure_beside(
 ) -> None:
     """`measure_elsewhere` for engines that run at the same time as the one with the plugin."""
     runs = [*by_metrics_runs(setup, subject), *others]
-    measure_elsewhere(setup, bench, runs, outcome, subject)
+    title = "validate beside the stock engine and the one without speculation"
+    measure_elsewhere(setup, bench, runs, outcome, subject, title)
 
 
 @contextlib.contextmanager
