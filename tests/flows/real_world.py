@@ -128,7 +128,12 @@ class Serving:
 
     def follows(self, version: str, table: list[list[int]]) -> Callable[[dict[str, Any]], bool]:
         """Whether that version's table is in force."""
-        return lambda s: s["controller"]["version"] == version and s["table"] == table
+
+        def there(status: dict[str, Any]) -> bool:
+            told = status["controller"] or {}
+            return told.get("version") == version and status["table"] == table
+
+        return there
 
     def serve(self, tokens: int = 64) -> None:
         """Answer every prompt once."""
