@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bench.evaluation.result_set import File, ResultSet
 
 NOT_RUN = "not run"
+ONE_LENGTH = 0.995
+"""Share of its steps that a policy ran one length, to be that length."""
 RIVALS = (
     *("TurboSpec-style", "Nightjar-style", "SGLang-style, one slot", "SGLang-style, slots"),
     *("TensorRT-LLM-style", "documented table"),
@@ -41,14 +42,28 @@ def with_interval(values: Sequence[float]) -> str:
     return f"{percent(middle)} ({100 * low:.1f} to {100 * high:.1f})"
 
 
-def worst(file: File, policy: str, key: str = "of_best_fixed") -> tuple[str, list[float]] | None:
+def worst(file: File, policy: str) -> tuple[str, list[float]] | None:
     """(load, [mean, low, high]) where a policy's share is least; None where it did not run."""
     rows = [
-        (load["load"], load["policies"][policy][key])
+        (load["load"], best_share(load, policy))
         for load in file["loads"]
         if policy in load["policies"]
     ]
     return min(rows, key=lambda row: row[1][0], default=None)
+
+
+def best_share(load: File, policy: str) -> list[float]:
+    """A policy's share of the best fixed length at a load, by the figure with the least noise.
+
+    A policy that ran one length there is that fixed length, so the windows of all who ran it
+    count; otherwise its own windows, at equal shares of prompts where that is known.
+    """
+    figures = load["policies"][policy]
+    single = [k for k, share in figures.get("lengths", {}).items() if share >= ONE_LENGTH]
+    pooled = load.get("by_length", {})
+    if single and single[0] in pooled:
+        return list(pooled[single[0]]["of_best"])
+    return list(figures.get("at_equal_prompts", figures["of_best_fixed"]))
 
 
 def claims(results: ResultSet) -> list[Claim]:
@@ -185,16 +200,29 @@ def _joined(first: str, second: str) -> str:
 
 
 def _scenes(results: ResultSet, begins: str, key: str) -> str:
-    """Each engine's scenes of a kind. What only decoding steps say goes before, if it is there."""
+    """Each engine's scenes of a kind: all steps, then steps without prompts."""
     parts: list[str] = []
     for file in results.controller.values():
         for scene in file["scenes"]:
             if begins not in scene["scene"]:
                 continue
-            values: Any = scene.get("decoding_only", {}).get(key) or scene.get(key)
-            if values is not None:
-                parts.append(f"{scene['scene']}: {with_interval(values)}")
+            parts.append(f"{scene['scene']}: {scene_text(scene, key)}")
     return "; ".join(parts) or NOT_RUN
+
+
+def scene_text(scene: File, key: str) -> str:
+    """A scene's figure over all steps and over steps without prompts. Where the stale table
+    lost too little to speak of what was recovered, that, and the controller's share."""
+    calm: File = scene.get("decoding_only") or {}
+    parts = [with_interval(scene[key])] if scene.get(key) else []
+    if calm.get(key):
+        parts.append(f"without prompts {with_interval(calm[key])}")
+    if not parts:
+        stale, ours = scene["stale_over_tuned"], scene["controller_over_tuned"]
+        parts = [
+            f"stale {with_interval(stale)}, controller {with_interval(ours)} of the tuned table"
+        ]
+    return ", ".join(parts)
 
 
 def _target(results: ResultSet, begins: str) -> str:

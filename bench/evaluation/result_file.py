@@ -26,8 +26,11 @@ READING = (
     "engine's own clock; where acceptance is synthetic, accepted guesses are replaced by those "
     "expected of the guesses that were verified, so that luck does not count. Under arrivals "
     "that do not wait the score is tokens per request-second. rate_tok_s is what was put out; "
-    "decode_of_best_fixed counts only steps without a prompt. policy_cost: time on the engine's "
-    "thread per decision, in Python; nobody's figures were corrected for it."
+    "decode_of_best_fixed counts only steps without a prompt. at_equal_prompts: the score as it "
+    "would be with the load's mean share of steps that hold a prompt (their extra time is fitted "
+    "over all windows, bench/evaluation/prompts_apart.py): what a window has of them is luck. "
+    "by_length: the same, of all windows that ran one draft length only. policy_cost: time on "
+    "the engine's thread per decision, in Python; nobody's figures were corrected for it."
 )
 
 

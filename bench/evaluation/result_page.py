@@ -6,7 +6,7 @@ import pathlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bench.evaluation.claims import NOT_RUN, claims, percent, with_interval
+from bench.evaluation.claims import NOT_RUN, claims, percent, scene_text, with_interval
 from bench.evaluation.result_plots import plot_repair, plot_sensitivity, plot_shares
 from bench.evaluation.result_set import File, ResultSet
 
@@ -30,7 +30,7 @@ class Page:
     def text(self) -> str:
         """The whole page."""
         results = self._results
-        parts = [HEAD, self._claims()]
+        parts = [HEAD, self._claims(), *self._findings()]
         parts += ["## Policies on an engine\n"]
         parts += [self._comparison(*item) for item in results.engine.items()] or [_none()]
         parts += ["## Policies in simulation\n"]
@@ -48,6 +48,13 @@ class Page:
         head = ("claim", "paper", "to reach", "engine", "simulated")
         return "## Claims\n\n" + table(head, rows)
 
+    def _findings(self) -> list[str]:
+        file = self._results.findings
+        if file is None:
+            return []
+        lines = [f"- {row['finding']} ({row['file']})" for row in file["rows"]]
+        return ["## What they say\n", "\n".join(lines) + "\n"]
+
     def _comparison(self, name: str, file: File) -> str:
         image = self._plot(name, lambda path: plot_shares(file, path))
         scenario = file["scenario"]
@@ -61,22 +68,12 @@ class Page:
             lines.append(f"- Only {done} of {planned} loads were run.")
         lines += [f"\n![shares of the best fixed length]({image})\n"]
         loads = file["loads"]
-        policies = dict.fromkeys(p for load in loads for p in load["policies"])
-        head = ("policy", *(f"{load['load']} (best: {load['best_fixed']})" for load in loads))
-        rows = [
-            (
-                policy,
-                *(
-                    with_interval(load["policies"][policy]["of_best_fixed"])
-                    if policy in load["policies"]
-                    else "–"
-                    for load in loads
-                ),
-            )
-            for policy in policies
-        ]
-        lines.append(table(head, rows))
-        lines += _costs(file)
+        if not file.get("simulated") and any("by_length" in load for load in loads):
+            lines += ["Draft lengths, over the windows of all policies that ran only this one:\n"]
+            lines += [_lengths(file), "Policies, at equal shares of prompts:\n"]
+            lines += [_shares(file, "at_equal_prompts", "best_fixed_at_equal_prompts")]
+            lines += ["Policies, as measured:\n"]
+        lines += [_shares(file, "of_best_fixed", "best_fixed"), *_costs(file)]
         return "\n".join(lines)
 
     def _controller(self, name: str, file: File) -> str:
@@ -86,7 +83,7 @@ class Page:
             (
                 scene["scene"],
                 *(
-                    with_interval(values) if (values := _best_of(scene, key)) else "–"
+                    scene_text(scene, key) if key in scene else "–"
                     for key in ("controller_over_tuned", "stale_over_tuned", "loss_recovered")
                 ),
             )
@@ -173,6 +170,44 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _shares(file: File, key: str, best: str) -> str:
+    """Policies by loads."""
+    loads = file["loads"]
+    policies = dict.fromkeys(policy for load in loads for policy in load["policies"])
+    rows = [
+        (
+            policy,
+            *(
+                with_interval(load["policies"][policy][key])
+                if key in load["policies"].get(policy, {})
+                else "–"
+                for load in loads
+            ),
+        )
+        for policy in policies
+    ]
+    head = (f"{load['load']} (best: {load.get(best, '–')})" for load in loads)
+    return table(("policy", *head), rows)
+
+
+def _lengths(file: File) -> str:
+    """Draft lengths by loads, and what prompts cost there."""
+    loads = file["loads"]
+    lengths = sorted({k for load in loads for k in load.get("by_length", {})}, key=int)
+    rows: list[tuple[str, ...]] = []
+    for length in lengths:
+        found = [load.get("by_length", {}).get(length) for load in loads]
+        cells = (
+            "–" if f is None else f"{with_interval(f['of_best'])}, {f['windows']} windows"
+            for f in found
+        )
+        rows.append((f"K = {length}", *cells))
+    facts = [load.get("prompt_steps") for load in loads]
+    extra = ("–" if f is None else f"+{f['extra_ms']:.1f} ms" for f in facts)
+    rows.append(("a step with a prompt", *extra))
+    return table(("", *(load["load"] for load in loads)), rows)
+
+
 def _none() -> str:
     return f"*{NOT_RUN}*\n"
 
@@ -197,10 +232,6 @@ def _machine(machine: File) -> str:
     version = engine.get("version", engine) if isinstance(engine, dict) else engine
     count = f"{len(gpus)} × " if len(gpus) > 1 else ""
     return f"{count}{names or 'CPU'}, vLLM {version}, torch {machine.get('torch_version', '?')}"
-
-
-def _best_of(scene: File, key: str) -> list[float] | None:
-    return scene.get("decoding_only", {}).get(key) or scene.get(key)
 
 
 def _costs(file: File) -> list[str]:

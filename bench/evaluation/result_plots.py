@@ -11,6 +11,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 
+from bench.evaluation.claims import best_share
 from bench.evaluation.result_set import File
 
 DPI = 110
@@ -24,7 +25,7 @@ def plot_shares(file: File, path: pathlib.Path) -> None:
     for column, load in enumerate(file["loads"]):
         for row, policy in enumerate(policies):
             if policy in load["policies"]:
-                grid[row, column] = load["policies"][policy]["of_best_fixed"][0]
+                grid[row, column] = best_share(load, policy)[0]
     size = (2.8 + 1.25 * len(loads), 1.6 + 0.32 * len(policies))
     figure, axes = plt.subplots(figsize=size, layout="constrained")
     axes.imshow(np.clip(grid, 0.8, 1.02), cmap="RdYlGn", vmin=0.8, vmax=1.02, aspect="auto")

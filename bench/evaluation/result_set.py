@@ -16,7 +16,7 @@ class ResultSet:
 
     engine, simulated: comparisons of policies by bench.run. controller: bench.controller_engine.
     retune: a run's stages. qualification: capture settings. sensitivity, sim_controller,
-    not_run: at most one each.
+    not_run, findings: at most one each.
     """
 
     engine: dict[str, File] = field(default_factory=dict[str, File])
@@ -27,6 +27,7 @@ class ResultSet:
     sensitivity: File | None = None
     sim_controller: File | None = None
     not_run: File | None = None
+    findings: File | None = None
     broken: list[str] = field(default_factory=list[str])
 
 
@@ -60,5 +61,7 @@ def _sort_in(found: ResultSet, name: str, content: File) -> None:
         found.sensitivity = content
     elif name == "sim_controller.json":
         found.sim_controller = content
+    elif name == "findings.json":
+        found.findings = content
     elif name == "not_run.json":
         found.not_run = content

@@ -7,10 +7,18 @@ from typing import Any
 
 import numpy as np
 
+from bench.evaluation import prompts_apart
 from bench.evaluation.cells import Cell
+from bench.evaluation.prompts_apart import PromptCost
 from bench.evaluation.window import score_of
 
 RESAMPLES = 4000
+#: What the result file keeps of each window, so that other figures can be made from it.
+KEPT = (
+    *("policy", "boot", "seconds", "steps", "prefill_steps", "output_tok", "rate_tok_s"),
+    *("steadied_tok_s", "decode_tok_s", "user_tok_s", "mean_batch_size", "mean_step_time_s"),
+    *("ungraphed_steps", "failed", "lengths"),
+)
 BOOTSTRAP_SEED = 11
 
 
@@ -66,13 +74,69 @@ def summarise_load(
             "steps": sum(cell["steps"] for cell in cells),
             "lengths": _mean_shares([cell["lengths"] for cell in cells]),
         }
+    windows = [cells[name] | {"policy": name} for cells in rounds for name in policies]
+    equal = {} if open_load else _at_equal_prompts(rounds, policies, found, windows, rng)
     boots = sorted({cell["boot"] for cells in rounds for cell in cells.values()})
     return {
         "rounds": len(rounds),
         "boots": len(boots),
         "best_fixed": best,
         "score": "tokens per request-second" if open_load else "output tokens per second",
+        **equal,
         "policies": found,
+        "windows": [
+            {name: window[name] for name in KEPT if name in window}
+            | {"round": number // len(policies)}
+            for number, window in enumerate(windows)
+        ],
+    }
+
+
+def _at_equal_prompts(
+    rounds: Sequence[dict[str, Cell]],
+    policies: Sequence[str],
+    found: dict[str, Any],
+    windows: Sequence[Cell],
+    rng: np.random.Generator,
+) -> dict[str, Any]:
+    """See prompts_apart.py. Adds to what was found of each policy; returns the load's facts."""
+    cost = prompts_apart.fit(windows)
+    scores = {
+        name: np.array([prompts_apart.score(cells[name], cost) for cells in rounds])
+        for name in policies
+    }
+    best = best_fixed(scores)
+    for name in policies:
+        found[name]["at_equal_prompts"] = interval(scores[name], scores[best], rng)
+    return {
+        "best_fixed_at_equal_prompts": best,
+        "prompt_steps": _prompt_facts(cost),
+        "by_length": _by_length(windows, cost, rng),
+    }
+
+
+def _prompt_facts(cost: PromptCost) -> dict[str, float]:
+    return {
+        "extra_ms": round(1e3 * cost.extra_s, 3),
+        "per_1000_tok": round(1e3 * cost.per_tok, 4),
+        "residual": round(cost.residual, 4),
+    }
+
+
+def _by_length(
+    windows: Sequence[Cell], cost: PromptCost, rng: np.random.Generator
+) -> dict[str, dict[str, Any]]:
+    scores = prompts_apart.by_length(windows, cost)
+    if not scores:
+        return {}
+    shares = prompts_apart.shares_of_best(scores, rng)
+    return {
+        str(length): {
+            "windows": len(values),
+            "score_tok_s": _mean(values),
+            "of_best": shares[length],
+        }
+        for length, values in scores.items()
     }
 
 

@@ -89,6 +89,7 @@ def simulate(scenario: Scenario, out: pathlib.Path, seeds: int = SEEDS) -> None:
             ]
             names = [arm.name for arm in compared]
             figures = summarise_load(rounds, names, is_open(load))
+            del figures["windows"]  # they can be simulated again
             loads.append({"load": load.name + switched, "traffic": traffic.model_dump(), **figures})
     content = {
         "what": f"simulation: {scenario.what}",
@@ -219,6 +220,9 @@ def _figures(
     chosen, uses = np.unique(steps.draft_length[inside], return_counts=True)
     return {
         "boot": "simulated",
+        "seconds": seconds,
+        "output_tok": int(steps.tokens[inside].sum()),
+        "prefill_steps": int((prefills > 0).sum()),
         "rate_tok_s": float(steps.tokens[inside].sum()) / seconds,
         "steadied_tok_s": float(expected.sum()) / seconds,
         "decode_tok_s": float(expected[calm].sum() / times[calm].sum()),

@@ -73,7 +73,8 @@ def test_a_window_without_the_luck_of_acceptance() -> None:
 
 
 def cell(score: float, boot: str = "b") -> dict[str, Any]:
-    figures = {"rate_tok_s": score, "steadied_tok_s": None, "user_tok_s": 1.0}
+    figures: dict[str, Any] = {"rate_tok_s": score, "steadied_tok_s": None, "user_tok_s": 1.0}
+    figures |= {"seconds": 1.0, "output_tok": round(score), "prefill_steps": 0}
     figures |= {"decode_tok_s": score, "mean_batch_size": 2.0, "mean_step_time_s": 0.01}
     return {**figures, "boot": boot, "ungraphed_steps": 0, "steps": 5, "lengths": {"2": 1.0}}
 

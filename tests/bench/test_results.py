@@ -89,13 +89,18 @@ def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
     scenes = [
         scene("promoted: draft length 4 everywhere"),
         scene("survival becomes 0.9,0.8", loss_recovered=share(0.5), **calm),  # type: ignore[arg-type]
+        scene("survival becomes 0.5,0.2"),
         scene("step times wrong by up to 40%", loss_recovered=share(0.92)),
     ]
     content = {"scenes": scenes, "machine": {"gpus": []}, "concurrency": 64}
     write(tmp_path / "c.json", content)
     mistuned, switched, misprofiled = claims(read_results(tmp_path))[3:6]
     assert mistuned.engine == "promoted: draft length 4 everywhere: 99.0 % (98.0 to 100.0)"
-    assert switched.engine == "survival becomes 0.9,0.8: 97.0 % (96.0 to 98.0)", "decoding only"
+    assert switched.engine == (
+        "survival becomes 0.9,0.8: 50.0 % (49.0 to 51.0), without prompts 97.0 % (96.0 to 98.0); "
+        "survival becomes 0.5,0.2: stale 80.0 % (79.0 to 81.0), "
+        "controller 99.0 % (98.0 to 100.0) of the tuned table"
+    )
     assert misprofiled.engine == "step times wrong by up to 40%: 92.0 % (91.0 to 93.0)"
     assert "![repair by second](images/c.png)" in built(tmp_path)
 

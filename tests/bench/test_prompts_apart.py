@@ -1,0 +1,92 @@
+"""Scores at equal shares of prompts: what they are made to leave out, they leave out."""
+
+import json
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bench.evaluation.again import summarised
+from bench.evaluation.prompts_apart import by_length, fit, score, shares_of_best
+from bench.evaluation.shares import summarise_load
+
+STEP_S = {"fixed 0": 0.006, "fixed 2": 0.009, "tuned table": 0.009}
+TOKENS = {"fixed 0": 64.0, "fixed 2": 128.0, "tuned table": 128.0}
+EXTRA_S = 0.015
+
+
+def window(policy: str, prompt_steps: int, noise: float = 0.0, boot: str = "b") -> dict[str, Any]:
+    """A window of 100 steps, `prompt_steps` of them with a prompt."""
+    seconds = (100 * STEP_S[policy] + prompt_steps * EXTRA_S) * (1 + noise)
+    tokens = 100 * TOKENS[policy]
+    rate = tokens / seconds
+    length = "0" if policy == "fixed 0" else "2"
+    figures = {"rate_tok_s": rate, "steadied_tok_s": rate, "decode_tok_s": rate, "user_tok_s": 1.0}
+    figures |= {"mean_batch_size": 64.0, "mean_step_time_s": seconds / 100}
+    counts = {"steps": 100, "prefill_steps": prompt_steps, "output_tok": round(tokens)}
+    facts = {"policy": policy, "boot": boot, "seconds": seconds, "lengths": {length: 1.0}}
+    return {**facts, **figures, **counts, "ungraphed_steps": 0, "failed": 0}
+
+
+def rounds(noise: float = 0.0) -> list[dict[str, Any]]:
+    """Four rounds; the tuned table, the same as fixed 2, happens to meet more prompts."""
+    rng = np.random.default_rng(3)
+    met = {"fixed 0": (5, 9, 6, 8), "fixed 2": (5, 7, 6, 8), "tuned table": (20, 25, 17, 22)}
+    return [
+        {name: window(name, met[name][i], noise * rng.normal()) for name in STEP_S}
+        for i in range(4)
+    ]
+
+
+def every(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [window for cells in found for window in cells.values()]
+
+
+def test_the_extra_time_of_a_prompt_is_found() -> None:
+    cost = fit(every(rounds()))
+    assert cost.extra_s == pytest.approx(EXTRA_S)
+    assert cost.residual == pytest.approx(0, abs=1e-9)
+    assert fit(every(rounds(noise=0.01))).extra_s == pytest.approx(EXTRA_S, rel=0.1)
+
+
+def test_luck_with_prompts_does_not_count() -> None:
+    found = summarise_load(rounds(), list(STEP_S), open_load=False)
+    tuned = found["policies"]["tuned table"]
+    assert tuned["of_best_fixed"][0] < 0.86, "as measured it looks worse than what it is"
+    assert tuned["at_equal_prompts"] == [1.0, 1.0, 1.0]
+    assert found["best_fixed_at_equal_prompts"] == "fixed 2"
+
+
+def test_the_score_by_hand() -> None:
+    cost = fit(every(rounds()))
+    per_tok = sum(w["prefill_steps"] for w in every(rounds())) / (4 * (6400 + 2 * 12_800))
+    assert cost.per_tok == pytest.approx(per_tok)
+    expected = 128 / (0.009 + EXTRA_S * per_tok * 128)
+    assert score(window("fixed 2", 3), cost) == pytest.approx(expected)
+    assert score(window("fixed 2", 30), cost) == pytest.approx(expected)
+
+
+def test_windows_of_one_length_are_pooled() -> None:
+    found = rounds(noise=0.01)
+    mixed = window("fixed 2", 4) | {"policy": "bandit", "lengths": {"2": 0.9, "0": 0.1}}
+    cost = fit(every(found))
+    pooled = by_length([*every(found), mixed], cost)
+    assert {length: len(scores) for length, scores in pooled.items()} == {0: 4, 2: 8}
+    shares = shares_of_best(pooled, np.random.default_rng(0))
+    assert shares[2] == [1.0, 1.0, 1.0]
+    assert shares[0][1] < shares[0][0] < shares[0][2] < 1
+
+
+def test_figures_can_be_made_anew_from_the_file() -> None:
+    first = summarise_load(rounds(noise=0.02), list(STEP_S), open_load=False)
+    again = summarised(json.loads(json.dumps({"load": "closed 64", **first})))
+    assert {name: again[name] for name in first} == first
+
+
+def test_the_recorded_files_figures_are_those_of_their_windows() -> None:
+    folder = pathlib.Path(__file__).parents[2] / "bench" / "results"
+    for path in folder.glob("h200_*_policies.json"):
+        for load in json.loads(path.read_text())["loads"]:
+            again = json.loads(json.dumps(summarised(load)))
+            assert again["policies"] == load["policies"], "run python -m bench.evaluation.again"
