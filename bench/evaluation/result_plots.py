@@ -33,7 +33,8 @@ def plot_shares(file: File, path: pathlib.Path) -> None:
     axes.set_yticks(range(len(policies)), policies)
     for (row, column), share in np.ndenumerate(grid):
         text = "" if np.isnan(share) else f"{100 * share:.1f}"
-        axes.text(column, row, text, ha="center", va="center", fontsize=8)
+        ink = "white" if share < 0.84 else "black"
+        axes.text(column, row, text, ha="center", va="center", fontsize=8, color=ink)
     kind = "simulation" if file.get("simulated") else "engine"
     axes.set_title(f"{file['scenario']['name']} ({kind}): % of the best fixed length", fontsize=9)
     _save(figure, path)
