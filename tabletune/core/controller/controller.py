@@ -18,7 +18,7 @@ from tabletune.core.controller.guard import Guard
 from tabletune.core.controller.known import Known
 from tabletune.core.controller.live_batches import LiveBatches
 from tabletune.core.controller.observation import LiveObservation
-from tabletune.core.controller.outlook import Outlook, look
+from tabletune.core.controller.outlook import Outlook, careful, look
 from tabletune.core.controller.pace import Pace
 from tabletune.core.controller.plane import Plane
 from tabletune.core.controller.promoted import Promoted
@@ -147,14 +147,17 @@ class Controller:
         pace, now_s = self._pace, self._clock_s
         evidence = self._evidence(outlook)
         weights = self._live.shares()
-        candidate = None
-        if self._pace.may_swap(now_s):
-            candidate = propose(
-                self.promoted, self._plane, outlook, self.table, weights,
-                pace.least_gain(now_s), pace.certainty_z(now_s), pace.most_doubt(now_s),
-            )  # fmt: skip
-        if candidate is not None:
-            return self._swap(candidate, outlook, weights, evidence)
+        if pace.may_swap(now_s):
+            wanted = pace.least_gain(now_s), pace.certainty_z(now_s), pace.most_doubt(now_s)
+
+            def candidate(view: Outlook) -> Candidate | None:
+                return propose(self.promoted, self._plane, view, self.table, weights, *wanted)
+
+            # Seldom so, and then with the dearer look.
+            if candidate(outlook) is not None:
+                found = candidate(careful(outlook, self._residuals))
+                if found is not None:
+                    return self._swap(found, outlook, weights, evidence)
         exploration = self._explorer.propose(self._known, outlook, self.settling, self._clock_s)
         if exploration is not None:
             evidence |= {"cost_s": exploration.cost_s, "value": exploration.value}

@@ -44,6 +44,11 @@ class ProcessNodes:
             [settings.common_half_life_s, *[settings.offset_half_life_s] * lengths]
         )
 
+    @property
+    def offset_variance(self) -> float:
+        """Of one length's offset, before anything is seen of it."""
+        return self._offset_variance
+
     def relax(self, elapsed_s: float) -> None:
         """Drift back towards what is thought without any observation."""
         keep = 0.5 ** (elapsed_s / np.tile(self._decay, len(self._nodes)))

@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from tabletune.core.controller.observation import Bools
 from tabletune.core.controller.process_nodes import ProcessNodes
 from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.words import Cell, FloatArray, IntArray
@@ -78,6 +79,12 @@ class StepTimeResiduals:
         diagonal = np.einsum("rkk->rk", own)
         apart = diagonal + diagonal[each, columns][:, None] - 2 * own[each, :, columns]
         return np.maximum(apart, 0.0)
+
+    def compared(self, rows: IntArray, columns: IntArray) -> Bools:
+        """Whether each length was itself measured against the own one, at or near the batch sizes
+        rows + 1: bool[R, L]. What was not is known by the profile and by what is thought common."""
+        compared: Bools = self.contrast_variance(rows, columns) < self._nodes.offset_variance
+        return compared
 
     def contrast_covariance(self, row: int, rows: IntArray, columns: IntArray) -> FloatArray:
         """How what is measured of each length at batch size row + 1 bears on others: covariance

@@ -186,3 +186,13 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         ControllerSettings(explore_rate=2.0)
     with pytest.raises(CoreError, match="settle_s"):
         ControllerSettings(settle_s=-1.0)
+
+
+def test_a_burst_in_which_everything_is_slow_changes_no_table() -> None:
+    """The length in force is the only one seen while requests pour in; its slowness is common."""
+    survival = (0.6, 0.36, 0.1)  # at 16 requests K=2 is 2 % better than K=3
+    control, engine = controller(promoted(2, survival)), FakeEngine(survival)
+    engine.slower = lambda b, k: 1.4
+    decisions = [d for _, _, d in drive(control, engine, 3)]
+    assert [d.lengths for d in decisions if d.kind == "swap"] == []
+    assert any(d.kind == "explore" for d in decisions)  # it looks instead

@@ -128,3 +128,14 @@ def test_more_batch_sizes_than_are_kept() -> None:
 def test_lengths_and_batch_sizes_that_are_not_known_are_ignored() -> None:
     found = fed([cell(16, 7, 2.0), cell(99, 2, 2.0), cell(0, 2, 2.0)])
     assert np.all(found.log_ratio() == 0)
+
+
+def test_what_only_one_length_showed_is_no_comparison() -> None:
+    live = residuals()
+    for _ in range(5):  # K=1 in force is slow at 40 requests, for whatever reason
+        live.update([cell(40, 1, 1.35)], 1.0)
+    rows, own = np.array([39]), np.array([1])
+    assert live.compared(rows, own).tolist() == [[False, True, False, False]]
+    for _ in range(3):  # and so is K=2, as a probe shows
+        live.update([cell(40, 1, 1.35), cell(40, 2, 1.35, steps=12)], 1.0)
+    assert live.compared(rows, own).tolist() == [[False, True, True, False]]
