@@ -107,9 +107,9 @@ def test_arrivals_and_jumps(profiled: Deployment, tmp_path: pathlib.Path) -> Non
     made, out = profiled.copy(tmp_path), tmp_path / "result.json"
     loads = [
         {"kind": "poisson", "rate_per_s": 60.0},
-        {"kind": "jump", "low": 1, "high": 3, "period_s": 0.1},
+        {"kind": "jump", "low": 1, "high": 3, "period_s": 0.5},
     ]
-    path = scenario(tmp_path, loads=loads, policies=["fixed", "tuned table"], window_s=1.0)
+    path = scenario(tmp_path, loads=loads, policies=["fixed", "tuned table"], window_s=1.5)
     assert call(made, path, out) == 0
     poisson, jump = json.loads(out.read_text())["loads"]
     assert poisson["score"] == "tokens per request-second"
