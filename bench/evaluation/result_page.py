@@ -4,11 +4,22 @@ from __future__ import annotations
 
 import pathlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable
 
-from bench.evaluation.claims import NOT_RUN, claims, percent, scene_text, with_interval
+from bench.evaluation.claims import claims, percent, scene_text
 from bench.evaluation.result_plots import plot_repair, plot_sensitivity, plot_shares
 from bench.evaluation.result_set import File, ResultSet
+from bench.evaluation.result_tables import (
+    about,
+    cheapest_table,
+    costs,
+    crossings_table,
+    efforts_table,
+    lengths_table,
+    none,
+    shares_table,
+    table,
+)
 
 HEAD = """# Results
 
@@ -32,11 +43,11 @@ class Page:
         results = self._results
         parts = [HEAD, self._claims(), *self._findings()]
         parts += ["## Policies on an engine\n"]
-        parts += [self._comparison(*item) for item in results.engine.items()] or [_none()]
+        parts += [self._comparison(*item) for item in results.engine.items()] or [none()]
         parts += ["## Policies in simulation\n"]
-        parts += [self._comparison(*item) for item in results.simulated.items()] or [_none()]
+        parts += [self._comparison(*item) for item in results.simulated.items()] or [none()]
         parts += ["## The controller on an engine\n"]
-        parts += [self._controller(*item) for item in results.controller.items()] or [_none()]
+        parts += [self._controller(*item) for item in results.controller.items()] or [none()]
         parts += [self._retunes(), self._captures(), self._sensitivity(), self._not_run()]
         return "\n".join(parts)
 
@@ -58,7 +69,7 @@ class Page:
     def _comparison(self, name: str, file: File) -> str:
         image = self._plot(name, lambda path: plot_shares(file, path))
         scenario = file["scenario"]
-        lines = [f"### {scenario['name']}\n", f"{scenario['what']}. {_facts(name, file)}\n"]
+        lines = [f"### {scenario['name']}\n", f"{scenario['what']}. {about(name, file)}\n"]
         lines += [
             f"- Survival of *{t['name']}*: {t['survival']}; {t['source']}."
             for t in scenario["traffic"]
@@ -70,10 +81,10 @@ class Page:
         loads = file["loads"]
         if not file.get("simulated") and any("by_length" in load for load in loads):
             lines += ["Draft lengths, over the windows of all policies that ran only this one:\n"]
-            lines += [_lengths(file), "Policies, at equal shares of prompts:\n"]
-            lines += [_shares(file, "at_equal_prompts", "best_fixed_at_equal_prompts")]
+            lines += [lengths_table(file), "Policies, at equal shares of prompts:\n"]
+            lines += [shares_table(file, "at_equal_prompts", "best_fixed_at_equal_prompts")]
             lines += ["Policies, as measured:\n"]
-        lines += [_shares(file, "of_best_fixed", "best_fixed"), *_costs(file)]
+        lines += [shares_table(file, "of_best_fixed", "best_fixed"), *costs(file)]
         return "\n".join(lines)
 
     def _controller(self, name: str, file: File) -> str:
@@ -89,7 +100,7 @@ class Page:
             )
             for scene in file["scenes"]
         ]
-        note = f"{_facts(name, file)} {file.get('concurrency', '?')} open requests."
+        note = f"{about(name, file)} {file.get('concurrency', '?')} open requests."
         return f"{note}\n\n![repair by second]({image})\n\n{table(head, rows)}"
 
     def _retunes(self) -> str:
@@ -97,8 +108,8 @@ class Page:
         files = self._results.retune
         for name, file in files.items():
             rows = [(stage, f"{seconds:.1f} s") for stage, seconds in file["stages_s"].items()]
-            lines += [_facts(name, file) + "\n", table(("stage", "time"), rows)]
-        return "\n".join(lines if files else [*lines, _none()])
+            lines += [about(name, file) + "\n", table(("stage", "time"), rows)]
+        return "\n".join(lines if files else [*lines, none()])
 
     def _captures(self) -> str:
         lines = ["## What the capture plan is worth\n"]
@@ -115,18 +126,18 @@ class Page:
                 for setting, facts in file["settings"].items()
             ]
             head = ("setting", "graph mode", "graphs", "boot", "qualified")
-            lines += [_facts(name, file) + "\n", table(head, rows)]
+            lines += [about(name, file) + "\n", table(head, rows)]
         lines.append("Throughput of one table under each of these settings: not run.\n")
-        return "\n".join(lines if files else [*lines[:1], _none()])
+        return "\n".join(lines if files else [*lines[:1], none()])
 
     def _sensitivity(self) -> str:
         file = self._results.sensitivity
         head = "## Sensitivity (computed, not run)\n"
         if file is None:
-            return f"{head}\n{_none()}"
+            return f"{head}\n{none()}"
         image = self._plot("sensitivity.json", lambda path: plot_sensitivity(file, path))
         parts = [head, file["reading"] + "\n", f"![worst loss by error]({image})\n"]
-        parts.append(_crossings(file))
+        parts.append(crossings_table(file))
         parts.append(
             "Near ties of up to 1 % (2 % where a cell is uncertain) are left alone on purpose, so "
             "the 1 % columns are often reached without any error.\n"
@@ -143,17 +154,17 @@ class Page:
             ("samples", "Samples a cell (all batch sizes, 3700 request-steps)"),
             ("prompts", "Request-steps counted for acceptance (all batch sizes, 30 samples)"),
         ):
-            parts += [f"{title}:\n", _efforts(file, key)]
+            parts += [f"{title}:\n", efforts_table(file, key)]
         parts += [
             "The cheapest measurement that keeps 97 % at the worst batch size in 95 % of draws:\n"
         ]
-        parts.append(_cheapest(file))
+        parts.append(cheapest_table(file))
         return "\n".join(parts)
 
     def _not_run(self) -> str:
         file = self._results.not_run
         rows = [] if file is None else [(row["what"], row["why"]) for row in file["rows"]]
-        text = "## Not run, and why\n\n" + (table(("what", "why"), rows) if rows else _none())
+        text = "## Not run, and why\n\n" + (table(("what", "why"), rows) if rows else none())
         broken = self._results.broken
         return text + (f"\nFiles that could not be read: {', '.join(broken)}.\n" if broken else "")
 
@@ -161,136 +172,3 @@ class Page:
         image = re.sub(r"[^a-z0-9_.-]+", "-", pathlib.Path(name).stem.lower()) + ".png"
         draw(self._images / image)
         return f"{self._link}/{image}"
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A Markdown table."""
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    lines += [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
-    return "\n".join(lines) + "\n"
-
-
-def _shares(file: File, key: str, best: str) -> str:
-    """Policies by loads."""
-    loads = file["loads"]
-    policies = dict.fromkeys(policy for load in loads for policy in load["policies"])
-    rows = [
-        (
-            policy,
-            *(
-                with_interval(load["policies"][policy][key])
-                if key in load["policies"].get(policy, {})
-                else "–"
-                for load in loads
-            ),
-        )
-        for policy in policies
-    ]
-    head = (f"{load['load']} (best: {load.get(best, '–')})" for load in loads)
-    return table(("policy", *head), rows)
-
-
-def _lengths(file: File) -> str:
-    """Draft lengths by loads, and what prompts cost there."""
-    loads = file["loads"]
-    lengths = sorted({k for load in loads for k in load.get("by_length", {})}, key=int)
-    rows: list[tuple[str, ...]] = []
-    for length in lengths:
-        found = [load.get("by_length", {}).get(length) for load in loads]
-        cells = (
-            "–" if f is None else f"{with_interval(f['of_best'])}, {f['windows']} windows"
-            for f in found
-        )
-        rows.append((f"K = {length}", *cells))
-    facts = [load.get("prompt_steps") for load in loads]
-    extra = ("–" if f is None else f"+{f['extra_ms']:.1f} ms" for f in facts)
-    rows.append(("a step with a prompt", *extra))
-    return table(("", *(load["load"] for load in loads)), rows)
-
-
-def _none() -> str:
-    return f"*{NOT_RUN}*\n"
-
-
-def _facts(name: str, file: File) -> str:
-    parts = [f"File `{name}`"]
-    if not file.get("simulated"):
-        parts.append(_machine(file.get("machine", {})))
-        parts.append(f"synthetic: {file.get('synthetic', 'not said')}")
-    parts.append(f"of {file.get('measured', 'an unknown day')}")
-    return "; ".join(part for part in parts if part) + "."
-
-
-def _machine(machine: File) -> str:
-    if "device" in machine:
-        device, engine = machine["device"], machine["engine"]
-        version = f"{engine['distribution']} {engine['version']}, torch {engine['torch']}"
-        return f"{device['name']}, {version}"
-    gpus = machine.get("gpus") or []
-    names = ", ".join(sorted({str(g.get("name")) for g in gpus if isinstance(g, dict)}))
-    engine = machine.get("vllm")
-    version = engine.get("version", engine) if isinstance(engine, dict) else engine
-    count = f"{len(gpus)} × " if len(gpus) > 1 else ""
-    return f"{count}{names or 'CPU'}, vLLM {version}, torch {machine.get('torch_version', '?')}"
-
-
-def _costs(file: File) -> list[str]:
-    costs = {k: v for k, v in file.get("policy_cost", {}).items() if isinstance(v, dict)}
-    if not costs:
-        return []
-    text = "; ".join(
-        f"{name} {cost['choose_us']:.0f} + {cost['observe_us']:.0f} µs"
-        for name, cost in costs.items()
-    )
-    return [f"Time to choose and to learn, per step on the engine's thread, in Python: {text}.\n"]
-
-
-def _crossings(file: File) -> str:
-    def errors(pair: Sequence[float | None]) -> str:
-        low, high = ("beyond" if e is None else f"{100 * e:+.0f} %" for e in pair)
-        return f"{low} / {high}"
-
-    limits = [f"{limit:g}" for limit in file["limits"]]
-    names = {
-        "survival": "conditional acceptance",
-        "drafting_time": "time added by drafting",
-        "cell_noise": "each cell at random (standard deviation, only up)",
-    }
-    rows = [
-        (kind, title, *(errors(file[kind][key]["crossed"][limit]) for limit in limits))
-        for kind in file["survivals"]
-        for key, title in names.items()
-    ]
-    return table(("traffic", "wrong", *(f"loses {100 * float(x):g} %" for x in limits)), rows)
-
-
-def _efforts(file: File, key: str) -> str:
-    counts = {"grid": "batch_sizes", "samples": "samples", "prompts": "request_steps"}
-    kinds = list(file["survivals"])
-    first = file[kinds[0]][key]
-    rows: Iterator[tuple[str, ...]] = (
-        (
-            str(row[counts[key]]),
-            *(
-                f"{percent(file[k][key][i]['worst'])} / {percent(file[k][key][i]['worst_p95'])}"
-                for k in kinds
-            ),
-        )
-        for i, row in enumerate(first)
-    )
-    return table(
-        (counts[key].replace("_", " "), *(f"{k}: worst loss, mean / p95" for k in kinds)), rows
-    )
-
-
-def _cheapest(file: File) -> str:
-    rows: list[tuple[str, ...]] = []
-    for kind in file["survivals"]:
-        best = file[kind]["cheapest"]
-        if best is None:
-            rows.append((kind, "none of those tried", "–", "–", "–"))
-        else:
-            values = (best["batch_sizes"], best["samples"], best["request_steps"])
-            rows.append((kind, *map(str, values), f"{best['step_time_s']:.1f} s"))
-    head = ("traffic", "batch sizes", "samples a cell", "request-steps", "pure step time")
-    return table(head, rows)
