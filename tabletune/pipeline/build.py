@@ -21,6 +21,11 @@ from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import Parents, Range, Table, TableVersion
 
+#: A narrow range is kept where merging it would cost more than this share of goodput. The paper
+#: merges at any price, which by a recorded H200 profile costs up to 5 % at single batch sizes
+#: even of a perfectly informed table (bench/results/sensitivity.json). As much as a tie may cost.
+MAX_MERGE_LOSS = 0.02
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -71,6 +76,7 @@ def build_version(
     envelope = evidence.qualification.envelope
     options = BuildOptions(
         uncertainty=surface.relative_uncertainty,
+        max_merge_loss=MAX_MERGE_LOSS,
         max_tpot_s=None if request.max_tpot_ms is None else request.max_tpot_ms / 1e3,
         allowed=set(envelope.lengths),
         forbidden_transitions=envelope.forbidden_transitions,

@@ -3,12 +3,14 @@
 625 captured graphs, dummy weights, synthetic acceptance; see bench/results/h200_*_run.json.
 """
 
+import dataclasses
 import pathlib
 
 import pytest
 
 from tabletune.core.goodput import expected_tokens
 from tabletune.core.table import BuildOptions, build_table
+from tabletune.pipeline.build import MAX_MERGE_LOSS
 from tabletune.pipeline.plans import choose_plans
 from tabletune.records.evidence import padded_tokens, surface_of
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts
@@ -49,9 +51,15 @@ def test_the_recorded_profile_gives_the_recorded_table(recorded: Profile) -> Non
     plan = choose_plans(request, DEVICE, ENGINE, request.all_lengths)[0]
     surface = surface_of(recorded, padded_tokens(plan, ENGINE, DEVICE, "eagle3"))
     tokens = expected_tokens(SURVIVAL)
-    options = BuildOptions(uncertainty=surface.relative_uncertainty)
-    rows = build_table(surface, tokens, 128, options).as_rows()
-    assert rows == [(1, 29, 4), (30, 64, 3), (65, 128, 2)]
+    options = BuildOptions(uncertainty=surface.relative_uncertainty, max_merge_loss=MAX_MERGE_LOSS)
+    table = build_table(surface, tokens, 128, options)
+    assert table.as_rows() == [(1, 29, 4), (30, 45, 3), (46, 49, 4), (50, 64, 3), (65, 128, 2)]
+    for b, length in enumerate(table.draft_lengths, start=1):
+        goodput = [tokens[k] / surface.step_time_s(b, k) for k in range(5)]
+        assert goodput[length] >= 0.98 * max(goodput)
+    # Merged at any price, as in the paper, it loses more where graphs make a stair.
+    merged = build_table(surface, tokens, 128, dataclasses.replace(options, max_merge_loss=None))
+    assert merged.as_rows() == [(1, 29, 4), (30, 64, 3), (65, 128, 2)]
 
 
 def test_every_cell_of_the_recorded_profile_is_used(recorded: Profile) -> None:
