@@ -63,6 +63,17 @@ def stage_profile(
     raise AssertionError("unreachable: the loop returns or raises")
 
 
+def go_on_later(run: RunContext, profile: Profile) -> None:
+    """A profile from which no table can be built counts as unfinished.
+
+    The next run measures its unusable cells again; it would find the same otherwise, for as long
+    as the profile is valid. Without such cells the fault is not the profile's, and it stays.
+    """
+    if any(cell.status != "measured" for cell in profile.cells):
+        run.workspace.save(run.identity, profile, PARTIAL)
+        run.workspace.discard(run.identity, Profile.KIND)
+
+
 def _measure(
     run: RunContext,
     plan: CapturePlan,

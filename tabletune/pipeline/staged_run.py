@@ -5,6 +5,7 @@ import pathlib
 from dataclasses import replace
 from types import TracebackType
 
+from tabletune.core.errors import NoTableError
 from tabletune.measure.clock import Clock
 from tabletune.measure.progress import Progress
 from tabletune.pipeline.build import Build, Evidence, build_version
@@ -18,7 +19,7 @@ from tabletune.pipeline.run_context import RunContext
 from tabletune.pipeline.serve import ServeCommands, evidence_losses, serve_commands
 from tabletune.pipeline.session import EngineSession
 from tabletune.pipeline.stage_acceptance import stage_acceptance
-from tabletune.pipeline.stage_profile import stage_profile
+from tabletune.pipeline.stage_profile import go_on_later, stage_profile
 from tabletune.pipeline.stage_qualify import stage_qualify
 from tabletune.pipeline.stage_validate import stage_validate
 from tabletune.pipeline.workspace import Workspace
@@ -31,6 +32,7 @@ from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
+from tabletune.store.errors import StoreError
 from tabletune.store.promotion import Move, promote
 from tabletune.store.signing import signer_from
 
@@ -164,9 +166,17 @@ class StagedRun:
         """Build the table version and keep it; read what is in force now.
 
         Where an earlier validation corrected that version, the candidate is what it made of it.
+
+        Raises:
+            NoTableError: some batch size has no usable length. The next run measures cells that
+                noise made unusable again.
         """
         evidence = self.evidence
-        built = build_version(self.request, evidence, evidence.padded_tokens())
+        try:
+            built = build_version(self.request, evidence, evidence.padded_tokens())
+        except NoTableError:
+            go_on_later(self._context, evidence.profile)
+            raise
         self._build = with_corrections(self.workspace, self._context.identity, built)
         self.workspace.save(self._context.identity, self._build.version)
         self.incumbent_pointer, _ = self.store.read_pointer(self.request.channel)
@@ -258,7 +268,11 @@ class StagedRun:
         if self._harvest_max_age_d <= 0:
             return None
         now, identity = self.clock.utc(), self._context.identity
-        found = live_prior(self.store, identity, draft_length, now, self._harvest_max_age_d)
+        try:
+            found = live_prior(self.store, identity, draft_length, now, self._harvest_max_age_d)
+        except StoreError as error:  # measuring needs no store; it may be back when it is needed
+            self.progress.say(f"harvests of live traffic cannot be looked for: {error}")
+            return None
         if found is not None:
             engines = f"{found.prompt_count} engines' live traffic"
             self.progress.say(f"acceptance of {engines} until {found.measured_at} used")

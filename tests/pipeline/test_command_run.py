@@ -6,6 +6,7 @@ import pytest
 from deployment import Deployment
 
 from tabletune.commands.exit_codes import ExitCode
+from tabletune.records.step_profile import Profile
 
 
 def test_a_run_measures_validates_and_promotes(finished: Deployment) -> None:
@@ -40,6 +41,29 @@ def test_a_run_is_repeated_from_anywhere_with_options_changed(
     refused = again.ask("run", "--concurrency", "9")
     assert refused.process.returncode == ExitCode.USAGE
     assert "--concurrency: expected numbers within 1 … 4, found [9]" in refused.errors
+
+
+def test_cells_that_noise_made_unusable_are_measured_again(
+    finished: Deployment, tmp_path: pathlib.Path
+) -> None:
+    """A profile without a usable cell at some batch size ends one run, not all that follow."""
+    noisy = finished.copy(tmp_path)
+    path = noisy.record("profile")
+    profile = Profile.from_json(path.read_bytes())
+    unusable = {"status": "rejected", "problem": "interval of ±25 %"}
+    cells = tuple(
+        cell.model_copy(update=unusable if cell.batch_size > 1 else {}) for cell in profile.cells
+    )
+    path.write_bytes(profile.model_copy(update={"cells": cells}).to_json())
+    ended = noisy.ask("run", "--json")
+    assert ended.process.returncode == ExitCode.MEASUREMENT, ended.errors
+    assert ended.json["error"]["kind"] == "NoTableError"
+    assert not path.exists()
+    assert noisy.engine.boots() == []
+    again = noisy.run("run", "--json")
+    assert again.process.returncode == ExitCode.OK, again.errors
+    assert f"going on from {len(cells)} cells of an unfinished profile" in again.errors
+    assert noisy.record("profile") == path
 
 
 def test_a_failed_verdict_promotes_nothing(finished: Deployment, tmp_path: pathlib.Path) -> None:
