@@ -129,6 +129,32 @@ def table() -> str:
     )
 
 
+def promoted_bad() -> Any:
+    """The scene of the controller's run in which a table without drafts was promoted."""
+    (scene,) = [s for s in result("controller")["scenes"] if s["stale"] == [[1, 128, 0]]]
+    return scene
+
+
+def throughput() -> str:
+    """Output tokens per second at 64 open requests, window by window."""
+    windows = promoted_bad()["windows_tok_s"]
+    names = {"stale": "K = 0 everywhere", "tuned": "the table", "controller": "the controller"}
+    return rows(
+        ("tables", "tok/s in each window"),
+        [(name, "; ".join(f"{v:,.0f}" for v in windows[key])) for key, name in names.items()],
+    )
+
+
+def decisions() -> str:
+    """What the controller did from the bad table on."""
+    told = promoted_bad()["controller"]["last_decisions"]
+    begun = told[0]["unix_s"]
+    return rows(
+        ("s", "decision", "reason"),
+        [(f"{d['unix_s'] - begun:.1f}", d["kind"], d["reason"]) for d in told],
+    )
+
+
 def step_time() -> Callable[[int, int], float]:
     """The step time in seconds at a batch size and a draft length, from the kept profile."""
     profile = Profile.from_json(RECORDED.read_bytes())
@@ -145,4 +171,6 @@ BLOCKS: Final[dict[str, Callable[[], str]]] = {
     "step_times": step_times,
     "goodput": goodput,
     "table": table,
+    "throughput": throughput,
+    "decisions": decisions,
 }
