@@ -70,7 +70,10 @@ def mirrored(deployment: Deployment, run: StagedRun) -> None:
 
 
 def _key(run: StagedRun) -> str:
-    return f"{flow_run.id or 'by-hand'}.{run.build_made.version.content_hash[:12]}"
+    """The same for the same measurements: a run that takes up what a killed one measured, and
+    perhaps kept for MLflow, is no second run there."""
+    verdict = "unvalidated" if run.verdict is None else run.verdict.content_hash[:24]
+    return f"{run.build_made.version.content_hash[:24]}.{verdict}"
 
 
 def _report(run: StagedRun) -> str | None:
