@@ -1,9 +1,10 @@
 """What drills share: something dies as a stage begins, and what must hold afterwards."""
 
+import contextlib
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from infra.local_stack import LocalStack
@@ -53,6 +54,9 @@ class AtStages(logging.Handler):
                 self.failed.append(error)
 
     def __enter__(self) -> "AtStages":
+        from prefect.logging.configuration import setup_logging
+
+        setup_logging()  # the first flow of a process does, and would take this handler away
         logging.getLogger("prefect.task_runs").addHandler(self)
         return self
 
@@ -87,6 +91,16 @@ def back(stack: LocalStack, *names: str) -> None:
         stack.launch(name)
     for name in names:
         stack.wait_until_up(name)
+
+
+@contextlib.contextmanager
+def revived(stack: LocalStack) -> Iterator[None]:
+    """Afterwards every server runs, also where a test fails, for the tests that follow."""
+    try:
+        yield
+    finally:
+        parts = stack.services.items()
+        back(stack, *(n for n, s in parts if s.process is None or s.process.poll() is not None))
 
 
 def records_of(world: FlowWorld) -> dict[str, bytes]:

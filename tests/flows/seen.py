@@ -1,5 +1,6 @@
 """What a flow run in another process does, as its output and the Prefect server tell."""
 
+import signal
 import subprocess
 import threading
 import time
@@ -41,6 +42,17 @@ class FlowProcess:
                 assert self.process.poll() is None or self._reader.is_alive(), self.log()
                 self._new.wait(min(left_s, 1.0))
 
+    def wait(self, limit_s: float = LIMIT_S) -> int:
+        """Its exit status. One that does not end is told with what it is doing, as far as
+        PYTHONFAULTHANDLER is set."""
+        try:
+            return self.process.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait(LIMIT_S)
+            self._reader.join(10)
+            raise AssertionError(f"not ended within {limit_s:g} s:\n{self.log(200)}") from None
+
     def result(self) -> dict[str, Any]:
         """The JSON object that it printed, once it has ended well."""
         import json
@@ -53,8 +65,8 @@ class FlowProcess:
         assert self.process.returncode == 0, self.log()
         return json.loads(text)
 
-    def log(self) -> str:
-        return "".join(self.lines[-60:])
+    def log(self, lines: int = 60) -> str:
+        return "".join(self.lines[-lines:])
 
     def _read(self) -> None:
         errors = self.process.stderr

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from tests.flows.drills import AtStages, back, outbox, reaped, retune, sure, tracked_once
+from tests.flows.drills import AtStages, back, outbox, reaped, retune, revived, sure, tracked_once
 from tests.flows.world import FlowWorld
 from tests.s3_proxy import Fault, S3Proxy
 
@@ -17,7 +17,7 @@ def test_mlflow_killed_at_any_stage_holds_up_no_promotion(
     """Away while the run measures, back in between, and killed again in the middle of a file."""
     sure(world)
     stack = world.stack
-    with S3Proxy(stack.urls["mlflow"]) as proxy:
+    with revived(stack), S3Proxy(stack.urls["mlflow"]) as proxy:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", proxy.address)
         middle = Fault(method="PUT", path="report.html", times=1)
         middle.before = lambda: stack.kill("mlflow")

@@ -10,38 +10,43 @@ from tests.flows.drills import (
     nothing_left,
     reaped,
     retune,
+    revived,
     stage_line,
     sure,
+    tracked_once,
 )
-from tests.flows.seen import FlowProcess
+from tests.flows.seen import FlowProcess, wait_until
 from tests.flows.world import FlowWorld
 
 pytestmark = pytest.mark.stack
 
 #: The client tries again for a minute otherwise, and reports to nobody.
-IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1"}
+IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1", "PYTHONFAULTHANDLER": "1"}
 
 
 @pytest.mark.parametrize("stage", [s for s in STAGES if s != "beside"] if ALL else ["profile"])
 def test_the_prefect_server_killed_at_a_stage(world: FlowWorld, stage: str) -> None:
-    """It stays away until the run has ended, well or not."""
+    """It stays away until the run has promoted, and is told the rest once it is back."""
     sure(world)
-    try:
-        with FlowProcess(world.start("retune", environment=IMPATIENT)) as running:
-            running.wait_for(*stage_line(stage))
-            world.stack.kill("prefect")
-            running.process.wait(180)
-        # The host's lock, and not the server's slot, guards the device: it measured to the end
-        # and promoted, although it could tell nobody.
-        assert world.pointer() is not None, running.log()
+    with (
+        revived(world.stack),
+        FlowProcess(world.start("retune", environment=IMPATIENT)) as running,
+    ):
+        running.wait_for(*stage_line(stage))
+        world.stack.kill("prefect")
+        # The host's lock, and not the server's slot, guards the device: it goes on to the end,
+        # although there is nobody to tell.
+        wait_until(world.pointer, f"it has promoted:\n{running.log()}")
         nothing_left(world)
-    finally:
         back(world.stack, "prefect")
-        free_slots()
+        running.wait()
+    free_slots()
     pointer, boots = world.pointer(), len(world.engine.boots())
+    assert pointer is not None
     assert retune(world)["outcome"] == "Unchanged"
     assert world.pointer() == pointer
     assert len(world.engine.boots()) == boots
+    tracked_once(world, pointer.table_version)
     reaped(world)
 
 

@@ -20,6 +20,7 @@ from tests.flows.drills import (
     reaped,
     records_of,
     retune,
+    revived,
     sure,
     tracked_once,
 )
@@ -50,12 +51,11 @@ def test_s3_killed_at_any_stage_loses_nothing(world: FlowWorld) -> None:
     boots = len(world.engine.boots())
     fails_with(world, {"gate": kill})
     # After the move only MLflow is to be told, which keeps its files there, too.
-    with AtStages({"promote": kill}):
+    with revived(stack), AtStages({"promote": kill}):
         result = retune(world)
     assert result["outcome"] == "Promoted", result
     assert len(world.engine.boots()) == boots, "the verdict was kept, too"
     assert {name: records_of(world)[name] for name in measured} == measured
-    back(stack, "s3")
     pointer = world.pointer()
     assert pointer is not None
     assert pointer.table_version == result["version"]
@@ -66,9 +66,8 @@ def test_s3_killed_at_any_stage_loses_nothing(world: FlowWorld) -> None:
 
 
 def fails_with(world: FlowWorld, actions: dict[str, Callable[[], object]]) -> None:
-    with AtStages(actions), pytest.raises(StoreUnreachable):
+    with revived(world.stack), AtStages(actions), pytest.raises(StoreUnreachable):
         retune(world)
-    back(world.stack, "s3")
     assert world.pointer() is None
     nothing_left(world)
 

@@ -23,7 +23,7 @@ from tests.flows.world import FlowWorld
 pytestmark = pytest.mark.stack
 
 #: The automations' patience here, in seconds. Signs of life come every 30 s at most.
-SILENT_S, LATE_S = 40.0, 5.0
+SILENT_S, LATE_S = 40.0, 10.0
 
 
 def test_serve_is_killed_with_its_run_and_then_without(world: FlowWorld) -> None:
