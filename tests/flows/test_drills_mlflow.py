@@ -1,4 +1,4 @@
-"""MLflow is killed, and does not let us in: no promotion waits, and nothing is lost."""
+"""MLflow is killed: no promotion waits for it, and nothing is lost."""
 
 import time
 
@@ -37,17 +37,3 @@ def test_mlflow_killed_at_any_stage_holds_up_no_promotion(
         assert retune(world)["outcome"] == "Unchanged"
         tracked_once(world, result["version"])
     reaped(world)
-
-
-def test_wrong_credentials_are_told_and_nothing_is_lost(
-    world: FlowWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    sure(world)
-    with monkeypatch.context() as wrong:
-        wrong.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
-        result = retune(world)
-    assert result["outcome"] == "Promoted", result
-    assert len(outbox(world)) == 1
-    assert "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" in caplog.text
-    assert retune(world)["outcome"] == "Unchanged"
-    tracked_once(world, result["version"])

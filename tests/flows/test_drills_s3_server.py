@@ -17,6 +17,7 @@ from tests.flows.drills import (
     AtStages,
     back,
     nothing_left,
+    outbox,
     reaped,
     records_of,
     retune,
@@ -97,7 +98,9 @@ def test_a_store_that_refuses_is_told_before_anything_is_measured(world: FlowWor
     assert world.engine.boots() == []
 
 
-def test_a_store_that_fills_up_while_measuring_and_is_slow(world: FlowWorld) -> None:
+def test_a_store_that_fills_up_and_is_slow_and_a_tracker_that_lets_nobody_in(
+    world: FlowWorld, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     sure(world)
     with through_proxy(world) as proxy:
         proxy.faults[:] = [
@@ -112,8 +115,14 @@ def test_a_store_that_fills_up_while_measuring_and_is_slow(world: FlowWorld) -> 
         nothing_left(world)
         boots = len(world.engine.boots())
         del proxy.faults[0]  # somebody made room; slow it stays
-        result = retune(world)
-    assert result["outcome"] == "Promoted", result
-    assert len(world.engine.boots()) == boots
-    assert records_of(world) == measured
+        with monkeypatch.context() as wrong:
+            wrong.setenv("MLFLOW_TRACKING_PASSWORD", "wrong")
+            result = retune(world)
+        assert result["outcome"] == "Promoted", result
+        assert len(world.engine.boots()) == boots
+        assert records_of(world) == measured
+        assert len(outbox(world)) == 1
+        assert "check MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD" in caplog.text
+        assert retune(world)["outcome"] == "Unchanged"
+    tracked_once(world, result["version"])
     reaped(world)
