@@ -17,7 +17,8 @@ the ratio is 1 by identity.
 
 No speculation is met *through K = 0*, which as little knows luck of the text: the candidate over
 K = 0, read from steps, times K = 0 over the engine without speculation, both read from metrics
-pages. The interval is that of the product.
+pages. The interval is that of the product. Rounds of the latter two in which either was far off
+its own median are left out of the ratio: what no text can cause is a stall of the machine.
 
 The candidate is held against *every* fixed length, K = 0 among them, and so against the best.
 This avoids choosing a best one first: the largest of several noisy means is too large (the
@@ -29,14 +30,14 @@ Looking after each batch of rounds makes wrong clear decisions somewhat more lik
 look would.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from tabletune.core.bootstrap import RatioEstimate, Windows, product_interval
-from tabletune.measure.measurements import Measurements
+from tabletune.measure.measurements import Measurements, Paired
 from tabletune.records.policy import (
     CANDIDATE,
     INCUMBENT,
@@ -50,6 +51,9 @@ from tabletune.records.policy import (
 from tabletune.records.verdict import Margins, Ratio
 
 Standing = Literal["holds", "unclear", "fails"]
+#: A window of a policy that never drafts is the machine's stall, or its recovery from one, when
+#: it is off the median of its series by more than this factor.
+STALL_FACTOR = 1.4
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,26 @@ def compare(
     return found
 
 
+def undisturbed(pair: Paired) -> Paired:
+    """The windows of two policies that never draft, without those in which the machine stalled.
+
+    Of paired windows both go. All of them stay where fewer than two would be left.
+    """
+    top, bottom = _near_median(pair.first), _near_median(pair.second)
+    if pair.paired:
+        top = bottom = top & bottom
+    if min(len(top), len(bottom)) < 2:
+        return pair
+    first = [rate for i, rate in enumerate(pair.first) if i in top]
+    return Paired(first, [rate for i, rate in enumerate(pair.second) if i in bottom], pair.paired)
+
+
+def _near_median(rates: Sequence[float]) -> set[int]:
+    median = float(np.median(rates))
+    low, high = median / STALL_FACTOR, median * STALL_FACTOR
+    return {i for i, rate in enumerate(rates) if low <= rate <= high}
+
+
 def _in_order(policy: str) -> tuple[bool, int, str]:
     """Fixed lengths first, in rising order."""
     length = fixed_length(policy)
@@ -170,7 +194,7 @@ def _through_off(
     margins: Margins,
     rng: np.random.Generator,
 ) -> Comparison:
-    last = measurements.pair(OFF_BY_METRICS, NO_SPECULATION, concurrency)
+    last = undisturbed(measurements.pair(OFF_BY_METRICS, NO_SPECULATION, concurrency))
     parts = [Windows(*last)]
     if measurements.measured_as(fixed_policy(0), concurrency) != CANDIDATE:
         parts.insert(0, Windows(*measurements.pair(CANDIDATE, fixed_policy(0), concurrency)))

@@ -23,7 +23,7 @@ from tabletune.measure.correct import beats
 from tabletune.measure.judge import Comparison, compare, judge
 from tabletune.measure.measurements import Key, Measurements
 from tabletune.measure.rounds import Bench, by_steps, play
-from tabletune.measure.stock_check import stock_check
+from tabletune.measure.stock_check import check_throughput, stock_check
 from tabletune.measure.validation_setup import (
     Setup,
     Subject,
@@ -130,17 +130,15 @@ def measure_elsewhere(
     bench.begin(title, sum(wanted.values()) * len(setup.concurrencies))
     with restored(subject), timed(bench, outcome):
         for concurrency in setup.concurrencies:
-            for number in range(max(wanted.values(), default=0)):
+            more_from = max(wanted.values(), default=0)
+            for number in range(more_from):
                 now = [run for run in runs if wanted[run.policy] > number]
                 play(bench, now, concurrency, range(number, number + 1), prepare, stretch=0)
-            # Both ends of the ratio: more windows of the one help little without the other's.
-            ends = [run for run in runs if never_drafts(run.policy)]
-            for number in range(
-                setup.metrics_rounds, setup.metrics_rounds + setup.more_metrics_rounds
-            ):
-                if not ends or not _metrics_decide(setup, bench, outcome, concurrency):
+            for number in range(more_from, more_from + setup.more_metrics_rounds):
+                now = _to_go_on(setup, bench, runs, outcome, concurrency)
+                if not now:
                     break
-                play(bench, ends, concurrency, range(number, number + 1), prepare, stretch=0)
+                play(bench, now, concurrency, range(number, number + 1), prepare, stretch=0)
     for key, windows in seen.items():
         if key.policy == STOCK:
             outcome.stock_windows.setdefault(key.concurrency, []).extend(windows)
@@ -239,13 +237,42 @@ def _metrics_rounds(setup: Setup, run: PolicyRun) -> int:
     return setup.metrics_rounds if never_drafts(run.policy) else setup.stock_rounds
 
 
-def _metrics_decide(setup: Setup, bench: Bench, outcome: Outcome, concurrency: int) -> bool:
+def _to_go_on(
+    setup: Setup,
+    bench: Bench,
+    runs: Sequence[PolicyRun],
+    outcome: Outcome,
+    concurrency: int,
+) -> list[PolicyRun]:
+    """The runs whose further windows could decide something.
+
+    Always both ends of a ratio: more windows of the one help little without the other's.
+    """
+    wanted: list[PolicyRun] = []
+    if _off_decides(setup, bench, outcome, concurrency):
+        wanted += [run for run in runs if never_drafts(run.policy)]
+    if not _stock_keeps_up(setup, outcome, concurrency):
+        wanted += [run for run in runs if run.policy in (STOCK, CANDIDATE_BY_METRICS)]
+    return wanted
+
+
+def _off_decides(setup: Setup, bench: Bench, outcome: Outcome, concurrency: int) -> bool:
     """Whether no speculation is unclear, and more so by metrics than by steps."""
     for one in compare_here(setup, bench, outcome, concurrency):
         if one.policy == NO_SPECULATION and one.standing == "unclear":
             *by_steps_width, by_metrics_width = (f.high / f.low for f in one.factors)
             return all(by_metrics_width > width for width in by_steps_width)
     return False
+
+
+def _stock_keeps_up(setup: Setup, outcome: Outcome, concurrency: int) -> bool:
+    """Whether the stock engine's throughput fits, as far as it was measured."""
+    stock = outcome.measurements.of(STOCK, concurrency)
+    plugin = outcome.measurements.of(CANDIDATE_BY_METRICS, concurrency)
+    if stock is None or plugin is None:
+        return True
+    margin = setup.margins.no_speculation
+    return check_throughput(concurrency, stock.values(), plugin.values(), margin).passed
 
 
 def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from tabletune.measure.judge import Comparison, compare, judge
-from tabletune.measure.measurements import Key, Measurements
+from tabletune.measure.judge import Comparison, compare, judge, undisturbed
+from tabletune.measure.measurements import Key, Measurements, Paired
 from tabletune.records.policy import (
     CANDIDATE,
     CANDIDATE_BY_METRICS,
@@ -96,6 +96,18 @@ def test_each_policy_has_its_margin_and_its_instrument():
         pytest.approx(63.15 / 60.15),
     ]
     assert plain.bound == 0.95
+
+
+def test_stalls_of_the_machine_tell_nothing_of_policies_that_never_draft():
+    off, plain = [2.6, 58.9, 63.2, 77.2, 69.3], [81.4, 71.2, 68.4, 76.3, 30.0]
+    kept = undisturbed(Paired(off, plain, True))
+    assert kept == Paired([58.9, 63.2, 77.2], [71.2, 68.4, 76.3], True)
+    kept = undisturbed(Paired(off, plain, False))
+    assert kept == Paired([58.9, 63.2, 77.2, 69.3], [81.4, 71.2, 68.4, 76.3], False)
+    for few in (Paired([1.0, 70.0], [70.0, 70.0], True), Paired([5.0, 70.0, 5.0], [7.0] * 3, True)):
+        assert len(undisturbed(few).first) >= 2
+    quiet = Paired([70.0, 71.0, 69.0], [70.0, 72.0, 71.0], True)
+    assert undisturbed(quiet) == quiet
 
 
 def test_without_off_by_metrics_nothing_leads_to_no_speculation():

@@ -347,6 +347,22 @@ def test_stock_engine_that_does_not_follow_fails(behaviour, ranges, words):
     assert verdict.reasons[0].startswith("the stock engine does not fit")
 
 
+def test_a_stock_engine_that_seems_slow_is_measured_further():
+    clock, best = LoopClock(), best_table()
+    ranges = [[r.first, r.last, r.draft_length] for r in best.ranges]
+    slow = Behaviour(SURVIVAL, step_time_s=lambda b, k: 1.5 * default_step_time_s(b, k))
+    setup = setup_of(best, (4,), stock_rounds=2, metrics_rounds=2, more_metrics_rounds=3)
+    rounds = {}
+    for name, behaviour in (("slow", slow), ("same", Behaviour(SURVIVAL))):
+        stock = elsewhere(clock, "stock", behaviour, ranges)
+        verdict = validate(setup, bench_of(clock), subject_of(noisy_engine(clock)), stock=stock)
+        rounds[name] = {m.policy: len(m.windows_tok_s) for m in verdict.measured}
+        assert verdict.stock is not None
+        assert verdict.stock.passed == (name == "same")
+    assert rounds["slow"][STOCK] == rounds["slow"][CANDIDATE_BY_METRICS] == 5
+    assert rounds["same"][STOCK] == rounds["same"][CANDIDATE_BY_METRICS] == 2
+
+
 def test_ngram_drafts_are_bounded_from_above_only():
     clock, best = LoopClock(), best_table()
     ranges = [[r.first, r.last, r.draft_length] for r in best.ranges]
