@@ -1,4 +1,4 @@
-"""The tables of docs/tour.md, made from the files that a run on an H200 left."""
+"""The tables of docs/tour.md, made from the result files of real runs."""
 
 import json
 import pathlib
@@ -15,6 +15,7 @@ from tests.pipeline.test_golden_profile import DEVICE, ENGINE, RECORDED
 
 ROOT: Final = pathlib.Path(__file__).parents[2]
 PAGE: Final = ROOT / "docs" / "tour.md"
+CPU_STEM: Final = "cpu_vllm-cpu0.32.0_smollm2_ngram"
 STEM: Final = "h200_vllm0.32.0_qwen3-4b_eagle3"
 SIZES: Final = (1, 8, 32, 64, 96, 128)
 LENGTHS: Final = range(5)
@@ -129,6 +130,36 @@ def table() -> str:
     )
 
 
+def validation() -> Any:
+    """The result file of a validation on a processor."""
+    return json.loads((ROOT / "bench" / "results" / f"{CPU_STEM}_validation.json").read_text())
+
+
+def verdict() -> str:
+    """Ratios of the table's throughput over each policy's."""
+    ratios = validation()["verdict"]["ratios"]
+    loads = sorted({r["concurrency"] for r in ratios})
+    found = {
+        (r["policy"], r["concurrency"]): f"{r['ratio']:.3f} ({r['low']:.3f} to {r['high']:.3f})"
+        for r in ratios
+    }
+    return rows(
+        ("the table over", *(f"{load} open" for load in loads)),
+        [
+            (policy.replace("_", " ").replace("fixed-", "K = "), *(found[policy, c] for c in loads))
+            for policy in sorted({r["policy"] for r in ratios})
+        ],
+    )
+
+
+def pointer() -> str:
+    """The channel's pointer after that validation."""
+    shown = ("sequence", "action", "table_version", "verdict", "reason", "moved_at")
+    state = validation()["pointer"]
+    cut = {k: v[:12] + "…" if len(str(v)) == 64 else v for k, v in state.items()}
+    return rows(("field", "value"), [(name, cut[name]) for name in shown])
+
+
 def promoted_bad() -> Any:
     """The scene of the controller's run in which a table without drafts was promoted."""
     (scene,) = [s for s in result("controller")["scenes"] if s["stale"] == [[1, 128, 0]]]
@@ -172,5 +203,7 @@ BLOCKS: Final[dict[str, Callable[[], str]]] = {
     "goodput": goodput,
     "table": table,
     "throughput": throughput,
+    "verdict": verdict,
+    "pointer": pointer,
     "decisions": decisions,
 }
