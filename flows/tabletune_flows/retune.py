@@ -69,8 +69,10 @@ def _finished(deployment: Deployment, run: StagedRun, decided: Decided) -> Any:
     trial = tried(deployment, run.store, decided, _who())
     if trial is None:
         move = promotion.promote(deployment, run.store, decided, _who())
-        name = "Promoted"
-        headline = f"promoted to {move.pointer.channel} as move {move.pointer.sequence}"
+        # Another run may have been first with the very same table.
+        name = "Promoted" if move.moved else "Unchanged"
+        done = "promoted to" if move.moved else "in force already on"
+        headline = f"{done} {move.pointer.channel} as move {move.pointer.sequence}"
     else:
         name, headline, reasons = trial
     told(deployment, run, headline, reasons, report)
