@@ -160,6 +160,11 @@ def pointer() -> str:
     return rows(("field", "value"), [(name, cut[name]) for name in shown])
 
 
+def log() -> str:
+    """What the plugin said in the log of an engine that served with that table."""
+    return "```\n" + "".join(f"{line}\n" for line in validation()["serving_log"]) + "```\n"
+
+
 def promoted_bad() -> Any:
     """The scene of the controller's run in which a table without drafts was promoted."""
     (scene,) = [s for s in result("controller")["scenes"] if s["stale"] == [[1, 128, 0]]]
@@ -205,5 +210,6 @@ BLOCKS: Final[dict[str, Callable[[], str]]] = {
     "throughput": throughput,
     "verdict": verdict,
     "pointer": pointer,
+    "log": log,
     "decisions": decisions,
 }
