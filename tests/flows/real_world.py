@@ -14,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tabletune.core.errors import NoTableError
 from tabletune.measure.environments import EngineEnvironments, default_name
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.runner import start_engine
@@ -42,6 +43,9 @@ STRICT = {"best_fixed": 0.1, "incumbent": 0.1, "no_speculation": 0.1, "slack": 0
 SOON = {"TABLETUNE_POLL_S": "1", "TABLETUNE_SNAPSHOT_S": "2", "TABLETUNE_MODE": "follow"}
 #: A retune measures for minutes on two cores.
 MEASURED_S = 900.0
+AT_GATE = "Task run 'gate-"
+#: How often a table is tried on a noisy host.
+RUNS = 4
 
 
 @dataclass
@@ -149,17 +153,50 @@ def real_world(
 
 def approved_retune(world: RealWorld) -> dict[str, Any]:
     """A retune that asks a person, who approves through the API; its result."""
+    for left in reversed(range(RUNS)):
+        with FlowProcess(world.start("retune", "answer_s=600")) as running:
+            if not (left and ended_by_noise(running)):
+                return approved(world, running)
+    raise AssertionError("unreachable: the last run is waited for")
+
+
+def ended_by_noise(running: FlowProcess) -> bool:
+    """Whether it ended before its gate, since noise left no usable cell at some batch size.
+
+    The next run measures such cells again and goes on from all others.
+    """
+    try:
+        running.wait_for(AT_GATE, limit_s=MEASURED_S)
+    except AssertionError:
+        if any("NoTableError" in line for line in running.lines):
+            return True
+        raise
+    return False
+
+
+def despite_noise(run: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+    """The same for a flow in this process."""
+    for left in reversed(range(RUNS)):
+        try:
+            return run()
+        except NoTableError:
+            if not left:
+                raise
+    raise AssertionError("unreachable: the last error is raised")
+
+
+def approved(world: RealWorld, running: FlowProcess) -> dict[str, Any]:
+    """The result, after the question was answered."""
     from prefect.client.orchestration import get_client
 
-    with FlowProcess(world.start("retune", "answer_s=600")) as running:
-        running.wait_for("Task run 'gate-", limit_s=MEASURED_S)
-        paused = wait_until(lambda: run_in_state(world, "Paused"), "the run waits")
-        assert world.pointer() is None
-        assert world.engine.living() == [], "no engine waits for a person"
-        with get_client(sync_client=True) as client:
-            answer = {"approve": True, "who": "ann", "reason": "looked at the report"}
-            client.resume_flow_run(paused.id, run_input=answer)
-        return running.result()
+    running.wait_for(AT_GATE, limit_s=MEASURED_S)
+    paused = wait_until(lambda: run_in_state(world, "Paused"), "the run waits")
+    assert world.pointer() is None
+    assert world.engine.living() == [], "no engine waits for a person"
+    with get_client(sync_client=True) as client:
+        answer = {"approve": True, "who": "ann", "reason": "looked at the report"}
+        client.resume_flow_run(paused.id, run_input=answer)
+    return running.result()
 
 
 @dataclass
