@@ -90,6 +90,18 @@ def read_channel(environ: Mapping[str, str], name: str, default: str) -> str:
     return value
 
 
+def _names_a_store(url: str) -> bool:
+    """Whether an S3 URL's options are those of a store (endpoint, region, …), without secrets."""
+    from tabletune.store.errors import BadName
+    from tabletune.store.s3_url import parse_s3_url
+
+    try:
+        parse_s3_url(url)
+    except BadName:
+        return False
+    return True
+
+
 def read_source(environ: Mapping[str, str], name: str) -> str:
     """A source's URL without credentials; unset is the empty text.
 
@@ -107,7 +119,8 @@ def read_source(environ: Mapping[str, str], name: str) -> str:
         raise SettingsError(expected, "another form", _CORRECT) from None
     if parts.scheme not in SCHEMES or not value.isprintable() or " " in value:
         raise SettingsError(expected, f"scheme {parts.scheme!r}", _CORRECT)
-    if credentials or parts.query or parts.fragment:
+    query = bool(parts.query) and not (parts.scheme == "s3" and _names_a_store(value))
+    if credentials or query or parts.fragment:
         found = "a URL with credentials, a query or a fragment"
         raise SettingsError(f"{name} without them", found, "give credentials as boto3 reads them")
     if parts.scheme == "file":

@@ -85,8 +85,29 @@ def test_mode_off_leaves_the_engine_alone() -> None:
     assert settings.inert == "TABLETUNE_MODE is off"
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "s3://bucket/prefix?endpoint=http://127.0.0.1:8333",
+        "s3://bucket?endpoint=https://minio:9000&region=eu-1&ca=/etc/ca.pem&style=path",
+    ],
+)
+def test_a_store_in_s3_may_say_where_its_server_is(source: str) -> None:
+    """As the printed command names it: whatever is not AWS needs an endpoint."""
+    settings = read_settings({"TABLETUNE_SOURCE": source})
+    assert settings is not None
+    assert settings.follow is not None
+    assert settings.follow.source == source
+
+
 def test_a_sources_secret_is_not_in_the_message() -> None:
-    for source in ("https://u:hunter2@host/x", "https://host/x?key=hunter2", "ftp://hunter2"):
+    for source in (
+        "https://u:hunter2@host/x",
+        "https://host/x?key=hunter2",
+        "ftp://hunter2",
+        "s3://bucket/x?key=hunter2",
+        "s3://bucket/x?endpoint=http://u:hunter2@host",
+    ):
         with pytest.raises(SettingsError) as caught:
             read_settings({"TABLETUNE_SOURCE": source})
         assert "hunter2" not in str(caught.value)
