@@ -2,7 +2,7 @@
 #   make demo    set up, and run the main job on this machine's processor
 #   make test    set up, and run all checks and tests
 # Other targets: setup, check, docs, engine, test-fast, tests-without-engine, tests-on-stack,
-# tests-with-engine, test-upgrade, stack, lock, clean.
+# tests-with-engine, test-drills, test-upgrade, stack, lock, clean.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
@@ -25,7 +25,7 @@ export VLLM_NO_USAGE_STATS := 1
 # that it imports: an engine then boots half a minute later, a command one and a half seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine test-upgrade lock clean
+.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine test-drills test-upgrade lock clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
@@ -52,7 +52,11 @@ tests-without-engine: setup
 
 # In one process: its tests share the three servers.
 tests-on-stack: setup
-	$(BIN)/pytest -q -m "stack and not engine" --durations 10
+	$(BIN)/pytest -q -m "stack and not engine and not drill" --durations 10
+
+# Kills of every part of the stack, most of it waiting: five minutes, and not part of `test`.
+test-drills: setup
+	$(BIN)/pytest -q -m drill --durations 10
 
 # In one process: its tests share engines, and nothing else may load the machine.
 tests-with-engine: engine

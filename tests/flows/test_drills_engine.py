@@ -26,6 +26,7 @@ def kill(world: FlowWorld, part: str, boot: int = -1) -> None:
     os.kill(world.engine.boots()[boot][part], signal.SIGKILL)
 
 
+@pytest.mark.drill
 def test_an_engine_killed_at_any_stage_loses_nothing(world: FlowWorld) -> None:
     sure(world)
     dies_at(world, "qualify", "pid")

@@ -43,6 +43,7 @@ def through_proxy(world: FlowWorld) -> Iterator[S3Proxy]:
     world.configure(store=world.store_url)
 
 
+@pytest.mark.drill
 def test_a_killed_flow_leaves_the_old_pointer_or_the_new_one(world: FlowWorld) -> None:
     sure(world)
     with through_proxy(world) as proxy:

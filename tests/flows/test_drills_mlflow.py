@@ -11,6 +11,7 @@ from tests.s3_proxy import Fault, S3Proxy
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.drill
 def test_mlflow_killed_at_any_stage_holds_up_no_promotion(
     world: FlowWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

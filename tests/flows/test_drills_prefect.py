@@ -24,6 +24,7 @@ pytestmark = pytest.mark.stack
 IMPATIENT = {"PREFECT_CLIENT_MAX_RETRIES": "1", "PYTHONFAULTHANDLER": "1"}
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("stage", [s for s in STAGES if s != "beside"] if ALL else ["profile"])
 def test_the_prefect_server_killed_at_a_stage(world: FlowWorld, stage: str) -> None:
     """It stays away until the run has promoted, and is told the rest once it is back."""

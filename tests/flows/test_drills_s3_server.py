@@ -32,6 +32,7 @@ from tests.s3_proxy import Fault
 pytestmark = pytest.mark.stack
 
 
+@pytest.mark.drill
 def test_s3_killed_at_any_stage_loses_nothing(world: FlowWorld) -> None:
     sure(world)
     stack = world.stack

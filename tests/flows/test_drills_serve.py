@@ -26,6 +26,7 @@ pytestmark = pytest.mark.stack
 SILENT_S, LATE_S = 40.0, 10.0
 
 
+@pytest.mark.drill
 def test_serve_is_killed_with_its_run_and_then_without(world: FlowWorld) -> None:
     sure(world)
     (deployment,) = load_deployments(world.config)
