@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from tabletune.core.controller.joining import ExpectedStepTime, pulled_in
+from tabletune.core.controller.in_force import InForce
+from tabletune.core.controller.joining import pulled_in
 from tabletune.core.controller.observation import Bools, StepColumns
 from tabletune.core.words import FloatArray
 
@@ -17,37 +18,26 @@ _LEAST_STEPS = 12  # of the length in force, before a slope is believed
 _LEAST_SPAN_S = 0.25
 
 
-def level_times_s(
-    columns: StepColumns, steady: Bools, expected: ExpectedStepTime | None
-) -> FloatArray:
+def level_times_s(columns: StepColumns, steady: Bools, in_force: InForce) -> FloatArray:
     """step_time_s, float64[n], each brought to the mean moment of the length in force.
 
     The slope of log time over expected time, by least squares, shrunk by its own uncertainty
     (positive part of James and Stein 1961), so that mere noise corrects nothing.
     """
-    slope, middle_s = _slope(columns, steady, expected)
+    slope, middle_s = _slope(columns, steady, in_force)
     if slope == 0.0:
         return columns.step_time_s
     levelled: FloatArray = columns.step_time_s * np.exp(-slope * (columns.time_s - middle_s))
     return levelled
 
 
-def _slope(
-    columns: StepColumns, steady: Bools, expected: ExpectedStepTime | None
-) -> tuple[float, float]:
+def _slope(columns: StepColumns, steady: Bools, in_force: InForce) -> tuple[float, float]:
     """Log step time per second, and the moment to bring all to; slope 0 where nothing tells."""
-    if expected is None or int(steady.sum()) < _LEAST_STEPS:
-        return 0.0, 0.0
-    lengths, uses = np.unique(columns.verified_length[steady], return_counts=True)
-    own = steady & (columns.verified_length == int(lengths[np.argmax(uses)]))
-    sizes = columns.batch_size[own]
-    usual = {b: expected(b, int(lengths[np.argmax(uses)])) for b in np.unique(sizes).tolist()}
-    usual_s = np.array([usual[b] or np.nan for b in sizes.tolist()])
-    known = np.isfinite(usual_s)
-    at_s = columns.time_s[own][known]
+    own = steady & np.isfinite(in_force.usual_s)
+    at_s = columns.time_s[own]
     if at_s.size < _LEAST_STEPS or float(at_s[-1] - at_s[0]) < _LEAST_SPAN_S:
         return 0.0, 0.0
-    log_ratio = np.log(columns.step_time_s[own][known] / usual_s[known])
+    log_ratio = np.log(columns.step_time_s[own] / in_force.usual_s[own])
     log_ratio = pulled_in(log_ratio)
     from_middle = at_s - at_s.mean()
     spread = float(from_middle @ from_middle)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from tabletune.core.controller.joining import ExpectedStepTime
+from tabletune.core.controller.in_force import ExpectedStepTime
 from tabletune.core.controller.observation import LiveObservation, Stall
 from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.words import Cell, FloatArray

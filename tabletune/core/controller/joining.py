@@ -10,16 +10,13 @@ and each such step counts as the part of a steady one that its noise leaves.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
+from tabletune.core.controller.in_force import InForce
 from tabletune.core.controller.observation import Bools, CellTimes, StepColumns
 from tabletune.core.words import FloatArray
-
-ExpectedStepTime = Callable[[int, int], float | None]
-"""(batch size, verified length) -> expected seconds of a steady step; None: not known."""
 
 _FAR_SPREADS = 4.0  # a step is pulled in to the middle +- so many robust standard deviations,
 _FAR_SHARE = 0.10  # and at least this share of the middle
@@ -63,31 +60,24 @@ class JoiningPrice:
 
 
 def joining_price(
-    columns: StepColumns, steady: Bools, joining: Bools, expected: ExpectedStepTime
+    columns: StepColumns, steady: Bools, joining: Bools, in_force: InForce
 ) -> JoiningPrice | None:
-    """Measured on the length that most steps have; None where too few steps tell it.
+    """Measured on the length in force; None where too few steps tell it.
 
     steady, joining: bool[n], steps that tell their cell's time, and such right before a prefill.
     """
-    if not steady.any() or not joining.any():
-        return None
-    lengths, uses = np.unique(columns.verified_length[steady], return_counts=True)
-    length = int(lengths[np.argmax(uses)])
-    own = columns.verified_length == length
-    usual = {b: expected(b, length) for b in np.unique(columns.batch_size[own]).tolist()}
-    usual_s = np.array([usual.get(b) or np.nan for b in columns.batch_size.tolist()])
-    over_s = columns.step_time_s - usual_s
-    known = own & np.isfinite(over_s)
+    over_s = columns.step_time_s - in_force.usual_s
+    known = np.isfinite(over_s)
     calm_s, before_s = over_s[steady & known], over_s[joining & known]
     if min(calm_s.size, before_s.size) < _LEAST_STEPS:
         return None
     calm_s, before_s = pulled_in(calm_s), pulled_in(before_s)
-    least_s2 = (_LEAST_SD * float(np.nanmean(usual_s[known]))) ** 2
+    least_s2 = (_LEAST_SD * float(np.mean(in_force.usual_s[known]))) ** 2
     steady_s2 = max(float(calm_s.var()), least_s2)
     joining_s2 = max(float(before_s.var()), least_s2)
     return JoiningPrice(
         added_s=float(before_s.mean() - calm_s.mean()),
-        length=length,
+        length=in_force.length,
         mean_variance_s2=joining_s2 / before_s.size + steady_s2 / calm_s.size,
         joining_variance_s2=joining_s2,
         steady_variance_s2=steady_s2,

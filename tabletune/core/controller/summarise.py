@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from tabletune.core.controller.drift import level_times_s
-from tabletune.core.controller.joining import ExpectedStepTime, joining_price, pulled_in
+from tabletune.core.controller.in_force import ExpectedStepTime, length_in_force
+from tabletune.core.controller.joining import joining_price, pulled_in
 from tabletune.core.controller.observation import (
     BatchTotals,
     Bools,
@@ -42,7 +43,8 @@ def summarise(
     if len(columns) == 0:
         return LiveObservation.nothing(from_s, to_s, longest)
     plain = _plain_steps(columns, full_drafts)
-    steady = plain & calm_steps(columns)
+    calm = calm_steps(columns)
+    steady = plain & calm
     known = columns.verified_length >= 1
     requests = columns.request_steps[known]
     reach = columns.verified_length[known][:, None] >= np.arange(1, longest + 1)
@@ -62,17 +64,8 @@ def summarise(
         offered_through=tuple(offered.tolist()),
         drafted_through=tuple(drafted.tolist()),
         accepted_through=tuple(accepted.tolist()),
-        stalls=_stalls(columns, expected_step_time_s, stall_factor, stall_floor_s),
+        stalls=_stalls(columns, calm, expected_step_time_s, stall_factor, stall_floor_s),
     )
-
-
-def steady_steps(columns: StepColumns, full_drafts: bool = True) -> Bools:
-    """Which steps tell the step time of their cell (batch size, verified length): bool[n].
-
-    As in the profile: what they verify and what they draft has the same length, every draft is
-    full, no request prefills, and none begins to in the next step (see `joining.py`).
-    """
-    return calm_steps(columns) & _plain_steps(columns, full_drafts)
 
 
 def calm_steps(columns: StepColumns) -> Bools:
@@ -87,7 +80,12 @@ def calm_steps(columns: StepColumns) -> Bools:
 
 
 def _plain_steps(columns: StepColumns, full_drafts: bool) -> Bools:
-    """Steady steps, and such as would be if no request joined in the next one."""
+    """Which steps would tell the step time of their cell (batch size, verified length) if no
+    request joined in the next one: bool[n]. Those that are calm besides are the steady ones.
+
+    As in the profile: what they verify and what they draft has the same length, every draft is
+    full, and no request prefills.
+    """
     plain: Bools = (
         (columns.prefill_requests == 0)
         & (columns.verified_length == columns.draft_length)
@@ -103,15 +101,15 @@ def _plain_steps(columns: StepColumns, full_drafts: bool) -> Bools:
 def _cells(
     columns: StepColumns, steady: Bools, plain: Bools, expected: ExpectedStepTime | None
 ) -> tuple[CellTimes, ...]:
-    if not plain.any():
-        return ()
-    joining = plain & ~steady
-    price = None if expected is None else joining_price(columns, steady, joining, expected)
+    joining, price, times_s = plain & ~steady, None, columns.step_time_s
+    in_force = length_in_force(columns, steady, expected)
+    if in_force is not None:
+        price = joining_price(columns, steady, joining, in_force)
+        times_s = level_times_s(columns, steady, in_force)
     told = plain if price is not None else steady
     if not told.any():
         return ()
     rows = np.flatnonzero(told)
-    times_s = level_times_s(columns, steady, expected)
     keys, groups = _grouped(columns.batch_size[rows] * 4096 + columns.verified_length[rows])
     cells: list[CellTimes] = []
     for key, group in zip(keys, groups, strict=True):
@@ -164,15 +162,17 @@ def _batches(columns: StepColumns, steady: Bools) -> tuple[BatchTotals, ...]:
 
 
 def _stalls(
-    columns: StepColumns, expected: ExpectedStepTime | None, factor: float, floor_s: float
+    columns: StepColumns,
+    calm: Bools,
+    expected: ExpectedStepTime | None,
+    factor: float,
+    floor_s: float,
 ) -> tuple[Stall, ...]:
     if expected is None:
         return ()
     stalls: list[Stall] = []
     # Steps with prefills, and right before one, take as long as the prompts are.
-    candidates = np.flatnonzero(
-        columns.undisturbed & calm_steps(columns) & (columns.step_time_s > floor_s)
-    )
+    candidates = np.flatnonzero(columns.undisturbed & calm & (columns.step_time_s > floor_s))
     for i in candidates.tolist():
         cell = int(columns.batch_size[i]), int(columns.verified_length[i])
         usual_s = expected(*cell) if cell[1] >= 0 else None
