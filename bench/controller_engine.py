@@ -37,6 +37,7 @@ import httpx
 import numpy as np
 
 from bench.command_line import told
+from bench.evaluation.window import window_of
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
@@ -167,17 +168,8 @@ class Bench:
         reader = StepReader(self.live.api)
         reader.read_new()
         time.sleep(seconds)
-        steps = reader.read_new()
-        if len(steps) < 3:
-            raise RuntimeError(f"no steps within {seconds} s: see the engine's log")
-        everything = float(steps.output_tok[1:].sum() / (steps.time_s[-1] - steps.time_s[0]))
-        decoding = steps.prefill_requests == 0
-        calm = np.flatnonzero(decoding[1:-1] & decoding[2:]) + 1
-        intervals_s = steps.interval_s[calm]
-        known = np.isfinite(intervals_s)
-        if not known.any():
-            return everything, everything
-        return everything, float(steps.output_tok[calm][known].sum() / intervals_s[known].sum())
+        found = window_of("what is in force", reader.read_new(), None)
+        return found.rate_tok_s, found.decode_tok_s or found.rate_tok_s
 
     def by_hand(self, table: Table | None) -> None:
         """Put a table in force by hand (the controller pauses), or let the controller go on."""

@@ -21,9 +21,8 @@ from tabletune.measure.driven import Load
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Progress
 from tabletune.measure.steps import StepBatch, StepReader, concatenate
+from tabletune.measure.windows import other_lengths
 
-#: Of a window's steps so many may have another length than the table says.
-OTHER_LENGTH_SHARE = 0.02
 SKIP_TOK = 8
 """Output tokens of each open request before a replayed window counts: by then all decode."""
 READ_S = 20.0
@@ -193,15 +192,11 @@ class Comparison:
 
 def _check_lengths(arm: Arm, steps: StepBatch) -> None:
     """Refuse a window in which the engine ran something else than the arm's table."""
-    if not arm.lengths or not len(steps):
-        return
-    table = np.asarray(arm.lengths)
-    expected = table[np.minimum(steps.batch_size, len(table) - 1)]
-    wrong = np.flatnonzero(steps.draft_length != expected)
-    if len(wrong) > max(OTHER_LENGTH_SHARE * len(steps), 1):
-        i = int(wrong[0])
+    wrong = other_lengths(arm.lengths, steps)
+    if wrong is not None:
+        batch_size, expected, found = wrong
         raise ComparisonError(
-            f"under {arm.name} the engine chose draft length {int(steps.draft_length[i])} at batch "
-            f"size {int(steps.batch_size[i])} instead of {int(expected[i])}",
+            f"under {arm.name} the engine chose draft length {found} at batch "
+            f"size {batch_size} instead of {expected}",
             "see whether another client changes the table",
         )

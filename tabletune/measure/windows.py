@@ -16,7 +16,7 @@ Two instruments; only windows of one instrument are ever compared with each othe
   interval. Works with every engine.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -199,16 +199,28 @@ def _wait_s(steps: StepBatch, end_tok: int) -> float:
 
 
 def _check_lengths(run: PolicyRun, steps: StepBatch) -> None:
-    if not run.lookup:
-        return
-    lookup = np.asarray(run.lookup)
-    expected = lookup[np.minimum(steps.batch_size, len(lookup) - 1)]
+    wrong = other_lengths(run.lookup, steps)
+    if wrong is not None:
+        raise LengthNotFollowedError(run.policy, *wrong)
+
+
+def other_lengths(lookup: Sequence[int], steps: StepBatch) -> tuple[int, int, int] | None:
+    """Batch size, expected and found draft length of the first step that leaves a table.
+
+    None where at most one step, or `OTHER_LENGTH_SHARE` of them, does.
+
+    Args:
+        lookup: draft length by batch size, index 0 unused; empty: everything is right.
+    """
+    if not lookup or not len(steps):
+        return None
+    table = np.asarray(lookup)
+    expected = table[np.minimum(steps.batch_size, len(table) - 1)]
     wrong = np.flatnonzero(steps.draft_length != expected)
-    if len(wrong) > max(OTHER_LENGTH_SHARE * len(steps), 1):
-        i = int(wrong[0])
-        raise LengthNotFollowedError(
-            run.policy, int(steps.batch_size[i]), int(expected[i]), int(steps.draft_length[i])
-        )
+    if len(wrong) <= max(OTHER_LENGTH_SHARE * len(steps), 1):
+        return None
+    i = int(wrong[0])
+    return int(steps.batch_size[i]), int(expected[i]), int(steps.draft_length[i])
 
 
 @dataclass(frozen=True)
