@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from tabletune.maintain.deployments import Deployment
+from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan, Envelope
 from tabletune.records.pointer import Pointer
@@ -129,3 +130,19 @@ class FixedClock:
 
     def utc(self) -> str:
         return self.now.isoformat(timespec="seconds")
+
+
+def measured_prior(
+    counts: PositionCounts, measured_at: str, fingerprint: str = FINGERPRINT.identity
+) -> AcceptancePrior:
+    """What a run on sample prompts would have left, at the longest length that was counted."""
+    return AcceptancePrior(
+        fingerprint=fingerprint,
+        draft_length=len(counts.drafted_through),
+        source="measured",
+        prompt_count=1,
+        prompts_hash="p",
+        counts=counts,
+        wall_time_s=1.0,
+        measured_at=measured_at,
+    )

@@ -13,14 +13,14 @@ from tabletune.maintain.drift import drift
 from tabletune.maintain.gpu_lock import GpuBusy, gpu_lock
 from tabletune.maintain.harvest import harvest
 from tabletune.maintain.policies import DriftPolicy
-from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.acceptance import PositionCounts
 from tabletune.records.decision_record import PromotionDecision
 from tabletune.store.base import Store
 from tabletune.store.check import problems
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import rollback
 from tests.maintain.live import snapshot
-from tests.maintain.scenes import NOW, FixedClock, deployment, verdict, version
+from tests.maintain.scenes import NOW, FixedClock, deployment, measured_prior, verdict, version
 from tests.store.world import FINGERPRINT
 
 FAR_H = (-1000.0, -5.0, 5.0, 1000.0)
@@ -98,17 +98,11 @@ def test_engines_whose_clocks_are_far_off_do_not_count(hours: float) -> None:
     """A dead engine that was far ahead would look fresh until the calendar gets there."""
     policy = DriftPolicy(snapshot_max_age_h=2.0, least_request_steps=100)
     told = snapshot("e", drafted=(5000, 4000), accepted=(500, 50), age_s=-hours * 3600)
-    prior = AcceptancePrior(
-        fingerprint=FINGERPRINT.identity,
-        draft_length=2,
-        source="measured",
-        prompt_count=1,
-        prompts_hash="p",
-        counts=PositionCounts(
+    prior = measured_prior(
+        PositionCounts(
             drafted_through=(5000, 5000), accepted_through=(4500, 4000), request_steps=5000
         ),
-        wall_time_s=1.0,
-        measured_at=NOW.isoformat(),
+        NOW.isoformat(),
     )
     report = drift(policy, prior, [told], FINGERPRINT.identity, NOW.timestamp())
     found = harvest(policy, [told], FINGERPRINT.identity, 2, NOW)

@@ -14,14 +14,14 @@ from tabletune.maintain.watch_all import watch_all
 from tabletune.maintain.watch_state import WatchState, load_state, save_state
 from tabletune.measure.probe import probe_engine
 from tabletune.pipeline.identify import fingerprint_of
-from tabletune.records.acceptance import AcceptancePrior, PositionCounts
+from tabletune.records.acceptance import PositionCounts
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.store.folder import FolderStore
 from tabletune.store.layout import live_key
 from tabletune.store.snapshots import FolderSnapshots
 from tests.maintain.fleet import Fleet, add_package, make_engine, make_model, times_asked
 from tests.maintain.live import snapshot
-from tests.maintain.scenes import NOW, FixedClock
+from tests.maintain.scenes import NOW, FixedClock, measured_prior
 from tests.store.places import Place
 
 
@@ -252,16 +252,7 @@ def test_drift_is_looked_for_now_and_then_and_told(fleet: Fleet) -> None:
     now, clock, state = fingerprint(fleet, one), FixedClock(), WatchState()
     store = FolderStore(pathlib.Path(one.store))
     counts = PositionCounts(drafted_through=(9000,), accepted_through=(8000,), request_steps=9000)
-    prior = AcceptancePrior(
-        fingerprint=now.identity,
-        draft_length=1,
-        source="measured",
-        prompt_count=1,
-        prompts_hash="p",
-        counts=counts,
-        wall_time_s=1.0,
-        measured_at=clock.utc(),
-    )
+    prior = measured_prior(counts, clock.utc(), now.identity)
     fleet.promote(one, now, prior=store.put(prior))
     reader = FolderSnapshots(pathlib.Path(one.store))
 

@@ -16,7 +16,7 @@ from tabletune.store.layout import live_key
 from tabletune.store.promotion import promote
 from tabletune_tasks.fleet import harvest_fleet
 from tests.maintain.live import END_S, snapshot
-from tests.maintain.scenes import at, deployment, version
+from tests.maintain.scenes import at, deployment, measured_prior, version
 from tests.store.world import FINGERPRINT
 
 
@@ -61,16 +61,7 @@ def test_drift_is_told_against_what_the_table_was_built_from(
     counts = PositionCounts(
         drafted_through=(1000,) * 3, accepted_through=(800, 600, 400), request_steps=1000
     )
-    before = AcceptancePrior(
-        fingerprint=FINGERPRINT.identity,
-        draft_length=3,
-        source="measured",
-        prompt_count=9,
-        prompts_hash="p",
-        counts=counts,
-        wall_time_s=1.0,
-        measured_at=at(-1),
-    )
+    before = measured_prior(counts, at(-1))
     put_in_force(store, store.put(before))
     for number in range(4):
         tell(store, f"engine-{number}", (1000 + number, 100, 10))
