@@ -176,12 +176,20 @@ def _wait_until_ready(server: S3Server, log: pathlib.Path) -> None:
         try:
             client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
             client.delete_object(Bucket=BUCKET, Key="ready")
+            _read_all(client)
             return
         except Exception as error:
             problem = error
             time.sleep(0.1)  # another process starts: there is nothing to wait on
     tail = log.read_text(errors="replace")[-500:]
     raise ServerFailed(f"SeaweedFS did not start ({problem}): {tail}")
+
+
+def _read_all(client: Any) -> None:
+    """Read what an earlier server on the folder held: writing works before reading it does."""
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=BUCKET):
+        for found in page.get("Contents", ()):
+            client.get_object(Bucket=BUCKET, Key=found["Key"])["Body"].read()
 
 
 def _die_with_parent() -> None:
