@@ -31,6 +31,9 @@ from tests.store.world import AT, World
 #: One try for each request, so that a fault is met and not waited out.
 SHORT = Patience(connect_s=5.0, read_s=15.0, body_s=15.0, attempts=1)
 
+#: For a server that has just been killed and started again, on a busy machine.
+PATIENT = Patience(connect_s=5.0, read_s=60.0, body_s=60.0, attempts=3)
+
 
 class Scene:
     """A store with a version in force and another to promote, and a way to it through a proxy."""
@@ -57,7 +60,7 @@ class Scene:
     def finish(self) -> None:
         """Without faults the promotion is done, once, whatever was done of it before."""
         self.proxy.faults.clear()
-        self.promote()
+        self.promote(PATIENT)
         assert self.history() == [self.second, self.first]
 
 
