@@ -50,9 +50,9 @@ test-fast:
 tests-without-engine: setup
 	$(BIN)/pytest -q -m "not engine and not gpu and not stack" -n $(WORKERS) --dist worksteal --durations 10
 
-# In one process: its tests share the three servers.
+# Each process has three servers of its own; most of the time it waits for them.
 tests-on-stack: setup
-	$(BIN)/pytest -q -m "stack and not engine and not drill" --durations 10
+	$(BIN)/pytest -q -m "stack and not engine and not drill" -n $(WORKERS) --dist worksteal --durations 10
 
 # Kills of every part of the stack, most of it waiting: five minutes, and not part of `test`.
 test-drills: setup

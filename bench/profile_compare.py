@@ -42,28 +42,31 @@ class Measured:
         return float("inf") if estimate is None else estimate.relative_halfwidth
 
 
-def compare(method: Measured, reference: Measured) -> dict[str, Any]:
-    """Signed relative errors of every cell, the median and largest of their sizes, and spreads."""
+def compare(rounds: Sequence[Measured], reference: Measured) -> dict[str, Any]:
+    """Signed relative errors of every cell in every round, what they come to, and spreads."""
     rows: list[dict[str, Any]] = []
-    for key in sorted(method.cells):
-        found_s = method.step_time_s(key)
-        true_s = reference.step_time_s(key, method.reference_tok)
-        cell = method.cells[key]
-        rows.append(
-            {
-                "batch_size": key[0],
-                "draft_length": key[1],
-                "step_time_s": round(found_s, 6),
-                "reference_s": round(true_s, 6),
-                "relative_error": round(found_s / true_s - 1, 4),
-                "relative_halfwidth": round(method.halfwidth(key), 4),
-                "sample_count": len(cell.samples_s),
-                "scheduled_tok": round(float(np.mean(cell.scheduled_tok)), 2),
-            }
-        )
+    for number, method in enumerate(rounds):
+        for key in sorted(method.cells):
+            found_s = method.step_time_s(key)
+            true_s = reference.step_time_s(key, method.reference_tok)
+            cell = method.cells[key]
+            rows.append(
+                {
+                    "round": number,
+                    "batch_size": key[0],
+                    "draft_length": key[1],
+                    "step_time_s": round(found_s, 6),
+                    "reference_s": round(true_s, 6),
+                    "relative_error": round(found_s / true_s - 1, 4),
+                    "relative_halfwidth": round(method.halfwidth(key), 4),
+                    "sample_count": len(cell.samples_s),
+                    "scheduled_tok": round(float(np.mean(cell.scheduled_tok)), 2),
+                }
+            )
     sizes = np.abs([row["relative_error"] for row in rows])
     return {
         "median_error": round(float(np.median(sizes)), 4),
+        "rms_error": round(float(np.sqrt(np.mean(sizes**2))), 4),
         "largest_error": round(float(np.max(sizes)), 4),
         "median_halfwidth": round(float(np.median([r["relative_halfwidth"] for r in rows])), 4),
         "cells": rows,

@@ -2,16 +2,18 @@
 
     python -m bench.profile_methods --engine PYTHON --model FOLDER --method ngram \
         --out bench/results/FILE.json [--batch-sizes 1,2,4,8,16] [--lengths 0,2,4] \
-        [--reference-samples 288] [-- ENGINE ARGS]
+        [--rounds 3] [--reference-samples 288] [-- ENGINE ARGS]
 
-One engine is booted, with the plugin. At each batch size the same cells are measured by
-    reference  the in-engine method with a fixed, large number of steps, one half before and
-               one half after the others, so that slow drift of the machine is in neither;
+One engine is booted, with the plugin. At each batch size, round after round, the same cells are
+measured by
     in_engine  the in-engine method as a run uses it: adaptive, until each cell is tight;
     client     the paper's method: requests for 65 and for 1 output tokens, median of three;
-the last two in alternating order. All send the same prompts. A fourth column,
-client_by_engine_steps, takes the client's durations over the number of steps that the engine
-counted, instead of the mean number of steps of a request.
+in alternating order, each from nothing. Before, between and after them runs a part of
+    reference  the in-engine method with a fixed, large number of steps, all parts together.
+So each method is off by as much as one run of it would be, while drift of the machine is spread
+over the reference. All send the same prompts. A fourth column, client_by_engine_steps, takes the
+client's durations over the number of steps that the engine counted, instead of the mean number
+of steps of a request.
 """
 
 import argparse
@@ -45,7 +47,7 @@ READING = (
     "the client's requests end after {client} tokens, whatever the text. The reference is the "
     "in-engine method with more steps, so it cannot show what is wrong with both. "
     "How far its two halves lie apart is the noise in every error here. "
-    "relative_error is signed; median and largest are of its size."
+    "relative_error is signed; median, root mean square and largest are over all rounds and cells."
 )
 
 
@@ -65,7 +67,9 @@ class PageLog:
 class Comparison:
     """Measures the same cells by every method, and keeps samples and wall times."""
 
-    def __init__(self, request: RunRequest, live: LiveEngine, reference_samples: int) -> None:
+    def __init__(
+        self, request: RunRequest, live: LiveEngine, rounds: int, reference_samples: int
+    ) -> None:
         clock, progress = SystemClock(), TerminalProgress()
         self.progress = progress
         requests, prompt_tok = step_time_requests(request, sample_prompts(request), live, progress)
@@ -91,75 +95,84 @@ class Comparison:
             self._log, live.model.name, requests, prompt_tok, live.api.pin, clock=clock
         )
         self._in_engine = in_engine(OPTIONS[kind])
+        self._rounds, parts = rounds, 2 * rounds + 1
         self._reference = [
             in_engine(
                 dataclasses.replace(
                     OPTIONS[kind], min_samples=most, max_samples=most, cell_budget_s=60.0
                 )
             )
-            for most in (reference_samples // 2, reference_samples)
+            for most in (reference_samples * (part + 1) // parts for part in range(parts))
         ]
         self._client_tok, self._reference_tok = prompt_tok + LONG_TOK / 2, reference_tok
         self._first_half: dict[CellKey, int] = {}
         self.load_average: dict[str, float] = {}
         self.wall_time_s: dict[str, float] = defaultdict(float)
-        self.cells: dict[str, dict[CellKey, CellSamples]] = defaultdict(dict)
+        self._reference_cells: dict[CellKey, CellSamples] = {}
+        #: By method: the cells of each round.
+        self.cells: dict[str, list[dict[CellKey, CellSamples]]] = defaultdict(
+            lambda: [{} for _ in range(rounds)]
+        )
 
     def measure(self, batch_size: int, lengths: tuple[int, ...], client_first: bool) -> None:
-        """All methods at one batch size."""
-        self._timed("reference", batch_size, lambda: self._half(0, batch_size, lengths))
-        jobs: list[Callable[[], None]] = [
-            lambda: self._timed(
-                "in_engine", batch_size, lambda: self._in_engine.measure(batch_size, lengths)
-            ),
-            lambda: self._timed("client", batch_size, lambda: self._by_client(batch_size, lengths)),
-        ]
-        for job in reversed(jobs) if client_first else jobs:
-            job()
-        self._timed("reference", batch_size, lambda: self._half(1, batch_size, lengths))
+        """All methods at one batch size, round after round."""
+        self._refer(0, batch_size, lengths)
+        for number in range(self._rounds):
+            jobs: dict[str, Callable[[], dict[int, CellSamples]]] = {
+                "in_engine": lambda: self._in_engine.measure(batch_size, lengths),
+                "client": lambda number=number: self._by_client(number, batch_size, lengths),
+            }
+            order = list(jobs)[:: -1 if client_first ^ bool(number % 2) else 1]
+            for part, name in enumerate(order, start=1):
+                cells = self._timed(name, batch_size, jobs[name])
+                self.cells[name][number] |= {(batch_size, k): c for k, c in cells.items()}
+                self._refer(2 * number + part, batch_size, lengths)
 
     def _timed(
         self, method: str, batch_size: int, measure: Callable[[], dict[int, CellSamples]]
-    ) -> None:
+    ) -> dict[int, CellSamples]:
         begun_s = time.monotonic()
-        for length, cell in measure().items():
-            self.cells[method][batch_size, length] = cell
+        cells = measure()
         took_s = time.monotonic() - begun_s
         self.wall_time_s[method] += took_s
         self.load_average[str(batch_size)] = round(os.getloadavg()[0], 2)
         self.progress.say(f"batch size {batch_size}, {method}: {took_s:.1f} s")
-
-    def _half(
-        self, number: int, batch_size: int, lengths: tuple[int, ...]
-    ) -> dict[int, CellSamples]:
-        kept = {k: self.cells["reference"].get((batch_size, k), CellSamples()) for k in lengths}
-        cells = self._reference[number].measure(batch_size, lengths, kept)
-        if number == 0:
-            self._first_half |= {(batch_size, k): len(c.samples_s) for k, c in cells.items()}
         return cells
 
-    def _by_client(self, batch_size: int, lengths: tuple[int, ...]) -> dict[int, CellSamples]:
+    def _refer(self, part: int, batch_size: int, lengths: tuple[int, ...]) -> None:
+        kept = {k: self._reference_cells.get((batch_size, k), CellSamples()) for k in lengths}
+        profiler = self._reference[part]
+        cells = self._timed(
+            "reference", batch_size, lambda: profiler.measure(batch_size, lengths, kept)
+        )
+        self._reference_cells |= {(batch_size, k): c for k, c in cells.items()}
+        if part == self._rounds:
+            self._first_half |= {(batch_size, k): len(c.samples_s) for k, c in cells.items()}
+
+    def _by_client(
+        self, number: int, batch_size: int, lengths: tuple[int, ...]
+    ) -> dict[int, CellSamples]:
         self._log.pages.clear()
         cells = self._client.measure(batch_size, lengths)
         reads = 2 + 4 * REPEATS
-        for number, (length, cell) in enumerate(cells.items()):
-            pages = self._log.pages[number * reads : (number + 1) * reads]
-            self.cells["client_by_engine_steps"][batch_size, length] = by_engine_steps(
-                pages, cell, batch_size
-            )
+        by_steps = self.cells["client_by_engine_steps"][number]
+        for place, (length, cell) in enumerate(cells.items()):
+            pages = self._log.pages[place * reads : (place + 1) * reads]
+            by_steps[batch_size, length] = by_engine_steps(pages, cell, batch_size)
         return cells
 
     def result(self) -> dict[str, Any]:
         """Errors and wall times of every method so far, as plain values."""
-        reference = Measured(self.kind, self._reference_tok, self.cells["reference"])
-        measured = {
-            "in_engine": Measured(self.kind, self._reference_tok, self.cells["in_engine"]),
-            **{
-                name: Measured("constant", self._client_tok, self.cells[name])
-                for name in ("client", "client_by_engine_steps")
-            },
+        reference = Measured(self.kind, self._reference_tok, self._reference_cells)
+        read_as: dict[str, tuple[StepKind, float]] = {
+            "in_engine": (self.kind, self._reference_tok),
+            "client": ("constant", self._client_tok),
+            "client_by_engine_steps": ("constant", self._client_tok),
         }
-        compared = {name: compare(method, reference) for name, method in measured.items()}
+        compared = {
+            name: compare([Measured(*how, cells) for cells in self.cells[name]], reference)
+            for name, how in read_as.items()
+        }
         inside, outside = compared["in_engine"], compared["client"]
         ratio = self.wall_time_s["in_engine"] / self.wall_time_s["client"]
         return {
@@ -167,8 +180,10 @@ class Comparison:
             "in_engine_time_over_client_time": round(ratio, 3),
             "target": {
                 "time_at_most_a_quarter": ratio <= 0.25,
-                "median_error_no_larger": inside["median_error"] <= outside["median_error"],
-                "largest_error_no_larger": inside["largest_error"] <= outside["largest_error"],
+                **{
+                    f"{name}_no_larger": inside[name] <= outside[name]
+                    for name in ("median_error", "rms_error", "largest_error")
+                },
             },
             "host_load_average_by_batch_size": self.load_average,
             "reference": reference_cells(reference, self._first_half),
@@ -184,7 +199,8 @@ def facts_of(target: Target, options: argparse.Namespace) -> dict[str, Any]:
         *("--model", pathlib.Path(options.model).name, "--method", options.method),
         *(("--drafter", pathlib.Path(options.drafter).name) if options.drafter else ()),
         *("--speculative", options.speculative, "--batch-sizes", options.batch_sizes),
-        *("--lengths", options.lengths, "--reference-samples", str(options.reference_samples)),
+        *("--lengths", options.lengths, "--rounds", str(options.rounds)),
+        *("--reference-samples", str(options.reference_samples)),
         *("--", *options.engine_args),
     ]
     return {
@@ -208,6 +224,7 @@ def main() -> None:
     parser.add_argument("--speculative", default="{}")
     parser.add_argument("--batch-sizes", default="1,2,4,8,16")
     parser.add_argument("--lengths", default="0,2,4")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--reference-samples", type=int, default=288)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("engine_args", nargs="*")
@@ -236,7 +253,9 @@ def main() -> None:
             request, target.python, target.platform, pathlib.Path(logs), progress
         ) as session,
     ):
-        comparison = Comparison(request, session.measuring(plan), options.reference_samples)
+        comparison = Comparison(
+            request, session.measuring(plan), options.rounds, options.reference_samples
+        )
         found["reading"] = READING.format(long=comparison.longest_tok, client=LONG_TOK)
         for number, batch_size in enumerate(batch_sizes):
             comparison.measure(batch_size, lengths, client_first=bool(number % 2))

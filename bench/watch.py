@@ -14,10 +14,12 @@ import json
 import os
 import pathlib
 import platform
+import sys
 import tempfile
 import time
 from typing import Any
 
+from bench.command_line import told
 from bench.watch_fleet import make_fleet
 from tabletune.maintain.deployments import load_deployments
 from tabletune.maintain.watch_all import watch_all
@@ -85,6 +87,9 @@ def main() -> None:
     options = parser.parse_args()
     sizes = [measure(int(n), options.models, options.repeats) for n in options.counts.split(",")]
     result = {
+        "what": "how long a watch takes over deployments that did not change",
+        "command": told("bench.watch", sys.argv[1:]),
+        "measured_at": SystemClock().utc(),
         "reading": READING,
         "host": {
             "cores": os.cpu_count(),

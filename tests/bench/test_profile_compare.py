@@ -16,11 +16,21 @@ def cells(times_s: dict[tuple[int, int], list[float]]) -> dict[tuple[int, int], 
 def test_errors_are_signed_and_their_sizes_summarised() -> None:
     reference = Measured("constant", 100.0, cells({(1, 0): [0.1] * 9, (2, 0): [0.2] * 9}))
     method = Measured("constant", 100.0, cells({(1, 0): [0.11, 0.09, 0.2], (2, 0): [0.15] * 3}))
-    found = compare(method, reference)
+    found = compare([method], reference)
     assert [row["relative_error"] for row in found["cells"]] == pytest.approx([0.1, -0.25])
     assert found["median_error"] == pytest.approx(0.175)
     assert found["largest_error"] == pytest.approx(0.25)
     assert found["cells"][1]["relative_halfwidth"] == 0
+
+
+def test_every_round_counts() -> None:
+    reference = Measured("constant", 100.0, cells({(1, 0): [0.1] * 9}))
+    rounds = [Measured("constant", 100.0, cells({(1, 0): [t] * 3})) for t in (0.1, 0.13, 0.06)]
+    found = compare(rounds, reference)
+    assert [row["round"] for row in found["cells"]] == [0, 1, 2]
+    assert found["median_error"] == pytest.approx(0.3)
+    assert found["rms_error"] == pytest.approx(0.2887, abs=1e-4)
+    assert found["largest_error"] == pytest.approx(0.4)
 
 
 def test_the_reference_is_brought_to_the_methods_context() -> None:
@@ -28,7 +38,7 @@ def test_the_reference_is_brought_to_the_methods_context() -> None:
     growing = CellSamples([0.01 + 1e-5 * c for c in context], [1.0] * 30, context)
     reference = Measured("constant", 300.0, {(1, 0): growing})
     method = Measured("constant", 150.0, cells({(1, 0): [0.0115] * 3}))
-    assert compare(method, reference)["largest_error"] == pytest.approx(0, abs=1e-4)
+    assert compare([method], reference)["largest_error"] == pytest.approx(0, abs=1e-4)
 
 
 def test_halves_of_the_reference_show_its_noise() -> None:

@@ -63,16 +63,16 @@ def test_acceptance(served: SharedEngine):
 
 def test_validation(served: SharedEngine):
     table = from_vllm(BOOT_TABLE, MAX_NUM_SEQS, LONGEST).table
-    setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=2, more_rounds=1, metrics_rounds=2)
+    setup = Setup(table, "c" * 64, "f" * 64, (1, 8), rounds=2, more_rounds=0, metrics_rounds=1)
     bench = Bench(
         tuple(renderer(served, 48)(load_prompts().sample(16).prompts)),
-        WindowOptions(requests_per_slot=0.5, min_tok=64),
+        WindowOptions(requests_per_slot=0.5, min_tok=48),
         SystemClock(),
         np.random.default_rng(0),
         Silent(),
         open_closed_loop,
     )
-    subject = Subject(served.api, served.model, (0, 2, 4), always_proposes=False)
+    subject = Subject(served.api, served.model, (0, 4), always_proposes=False)
     outcome = measure_on_plugin_engine(setup, bench, subject)
     measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
     verdict = conclude(setup, bench, outcome)
