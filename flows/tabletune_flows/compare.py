@@ -26,7 +26,7 @@ def compare(
         config: the deployments file; by default the one that TABLETUNE_DEPLOYMENTS names.
     """
     wanted = prepare.read_deployment(config or deployments_path(), deployment)
-    store = prepare.store_of(wanted)
+    store = prepare.existing_store_of(wanted)
     first, before = prepare.find_version(store, old)
     second, after = prepare.find_version(store, new)
     page = track.comparison_page(wanted.name, (first, second))

@@ -20,7 +20,7 @@ def harvest(deployment: str, config: pathlib.Path | None = None, start: bool = T
         start: send the event that starts a retune where live traffic has drifted.
     """
     wanted = prepare.read_deployment(config or deployments_path(), deployment)
-    found = fleet.harvest_fleet(wanted, prepare.store_of(wanted))
+    found = fleet.harvest_fleet(wanted, prepare.existing_store_of(wanted))
     message = f"{deployment}: {found.engines} engines, {len(found.drifted)} findings of drift"
     lines = [*found.drifted, *found.notes]
     publish.publish_text(f"{deployment}-harvest", publish.listed(message, lines))

@@ -32,7 +32,7 @@ def rollback(
         config: the deployments file; by default the one that TABLETUNE_DEPLOYMENTS names.
     """
     wanted = prepare.read_deployment(config or deployments_path(), deployment)
-    store = prepare.store_of(wanted)
+    store = prepare.existing_store_of(wanted)
     where = channel or wanted.channels.live
     move = promotion.roll_back(store, where, who, reason, to)
     version = move.pointer.table_version

@@ -11,9 +11,12 @@ from tabletune.commands.options import DEFAULT_OUT, Channel, Json, Out, StoreUrl
 from tabletune.commands.who import user_name
 from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.request import RequestError
+from tabletune.records.base import RecordError
 from tabletune.records.control import MODES, Control, Mode
+from tabletune.store.base import Store
+from tabletune.store.errors import NoSuchChannel
 from tabletune.store.layout import check_channel
-from tabletune.store.opening import open_store
+from tabletune.store.opening import open_existing
 
 ModeName = Annotated[
     str | None,
@@ -38,8 +41,11 @@ def control(
     """
     if mode is not None and mode not in MODES:
         raise RequestError("MODE", f"one of {', '.join(MODES)}", mode, "choose one of them")
-    opened = open_store(store or str(pathlib.Path(out) / "store"))
+    opened = open_existing(store or str(pathlib.Path(out) / "store"))
     check_channel(channel)
+    there = opened.channels()
+    if there and channel not in there and not _was_set(opened, channel):
+        raise NoSuchChannel(opened.url, channel, there)
     if mode is not None:
         opened.write_control(
             Control(
@@ -60,10 +66,17 @@ def control(
             f"engines of channel {channel} do at most: {found.mode} "
             f"(set by {found.set_by} at {found.set_at}: {found.reason})"
         )
-    if channel not in opened.channels():
-        there = ", ".join(opened.channels()) or "none"
+    if channel not in there:
         print(
-            f"note: channel {channel} of {opened.url} never had a table; channels there: {there}. "
-            "If engines follow another one, name it with --store and --channel",
+            f"note: channel {channel} of {opened.url} never had a table; channels there: "
+            f"{', '.join(there) or 'none'}. If engines follow another one, name it with --store "
+            "and --channel",
             file=sys.stderr,
         )
+
+
+def _was_set(store: Store, channel: str) -> bool:
+    try:
+        return store.read_control(channel) is not None
+    except RecordError:  # damaged: to be written anew
+        return True

@@ -18,7 +18,7 @@ from tabletune.measure.plugin_source import command_to_install, plugin_source
 from tabletune.measure.probe import ProbeError, probe_engine
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.store.check import problems
-from tabletune.store.errors import StoreError
+from tabletune.store.errors import NoStore, StoreError
 from tabletune.store.opening import open_store
 
 State = Literal["ok", "warning", "problem"]
@@ -127,6 +127,8 @@ def _workspace(out: pathlib.Path, store: str | None) -> list[Finding]:
         return findings
     try:
         opened = open_store(store or str(out / "store"))
+        if not opened.exists():
+            return [*findings, _no_store(opened.url, named=store is not None)]
         found = problems(opened)
     except StoreError as error:
         return [*findings, Finding("store", "problem", str(error))]
@@ -136,3 +138,9 @@ def _workspace(out: pathlib.Path, store: str | None) -> list[Finding]:
         channels = ", ".join(opened.channels()) or "no channel yet"
         findings.append(Finding("store", "ok", f"every object is intact; {channels}"))
     return findings
+
+
+def _no_store(url: str, named: bool) -> Finding:
+    if named:
+        return Finding("store", "problem", str(NoStore(url)))
+    return Finding("store", "ok", "none yet; a run makes it")

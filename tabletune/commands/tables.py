@@ -3,6 +3,7 @@
 import os
 import pathlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -31,7 +32,7 @@ from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
 from tabletune.store.errors import StoreError
 from tabletune.store.history import describe_history
-from tabletune.store.opening import open_store
+from tabletune.store.opening import open_existing, open_store
 from tabletune.store.promotion import Move, promote, rollback
 from tabletune.store.signing import signer_from
 
@@ -48,7 +49,7 @@ def build(out: Out = DEFAULT_OUT, store: StoreUrl = None, as_json: Json = False)
         advice = "name the folder of an earlier run with --out"
         raise WorkspaceError(out, "there is no such folder", advice)
     made = rebuild(Workspace(out))
-    name = _store(out, store).put(made.version)
+    name = open_store(store or str(out / "store")).put(made.version)
     if as_json:
         print_json({"table_version": name, "table": _rows(made.version)})
         return
@@ -148,6 +149,7 @@ def promote_version(
     verdict = _newest_verdict(opened, version_hash)
     signer = signer_from(os.environ)
     now = SystemClock().utc()
+    others = opened.channels()
     move = promote(
         opened,
         channel,
@@ -159,6 +161,9 @@ def promote_version(
         force=force,
         signer=signer,
     )
+    if others and channel not in others:
+        note = f"channel {channel} had no version before; channels there: {', '.join(others)}"
+        move = replace(move, notes=(note, *move.notes))
     _tell(move, as_json)
 
 
@@ -195,7 +200,7 @@ class NoSuchVersion(StoreError):
             there = f"none; channels: {', '.join(channels) or 'none'}; versions: {shown}"
             advice = "name one of them (four characters or more of a version)"
             if not (channels or versions):
-                advice = "name the folder of a run with --out, or its store with --store"
+                advice = "look into another store with --store or --out"
         super().__init__(
             f"a channel, or one table version beginning with {name!r}, in {store.url}",
             there,
@@ -220,7 +225,7 @@ def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
 
 
 def _store(out: pathlib.Path, store: str | None) -> Store:
-    return open_store(store or str(out / "store"))
+    return open_existing(store or str(out / "store"))
 
 
 def _verdicts_of(store: Store, version_hash: str) -> list[Verdict]:

@@ -9,8 +9,9 @@ from tabletune.maintain.deployments import Deployment
 from tabletune.maintain.policies import RetentionPolicy
 from tabletune.maintain.retention import RetentionPlan, apply_retention, plan_retention
 from tabletune.records.snapshot import LiveSnapshot
+from tabletune.store.errors import NoStore
 from tabletune.store.open_snapshots import open_snapshots
-from tabletune.store.opening import open_store
+from tabletune.store.opening import open_existing
 from tabletune.store.snapshots import read_all
 
 #: Which of two limits keeps more is the larger one, for each of these.
@@ -40,9 +41,10 @@ def prune(url: str, policy: RetentionPolicy, now: datetime, apply: bool = False)
     """Plan what a store needs no more, and remove it if `apply`.
 
     Raises:
+        NoStore: there is none.
         StoreError: the store cannot be read or written; may be repeated.
     """
-    store, reader = open_store(url), open_snapshots(url)
+    store, reader = open_existing(url), open_snapshots(url)
     snapshots: list[LiveSnapshot] = []
     damaged: list[str] = []
     for channel in store.channels():
@@ -52,6 +54,15 @@ def prune(url: str, policy: RetentionPolicy, now: datetime, apply: bool = False)
     plan = plan_retention(store, snapshots, damaged, now, policy)
     removed = apply_retention(store, plan, reader) if apply else 0
     return Pruned(store.url, plan, apply, removed)
+
+
+def prune_if_there(url: str, policy: RetentionPolicy, now: datetime, apply: bool) -> Pruned:
+    """The same, for a store that its deployments' first promotion has yet to make; a name with
+    a slip in it looks like that too, so the notes say it."""
+    try:
+        return prune(url, policy, now, apply)
+    except NoStore as error:
+        return Pruned(error.url, RetentionPlan((), (), 0, (f"no store yet: {error}",)), False)
 
 
 def policies_by_store(deployments: Iterable[Deployment]) -> Mapping[str, RetentionPolicy]:

@@ -41,6 +41,11 @@ class Store(Protocol):
         """Where the store is, as an engine's TABLETUNE_SOURCE names it."""
         ...
 
+    def exists(self) -> bool:
+        """Whether there is a store; a place that is missing or empty becomes one at the first
+        write."""
+        ...
+
     def check_writable(self) -> None:
         """Do nothing if a write would be let in; what may still fail is space."""
         ...

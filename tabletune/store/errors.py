@@ -2,6 +2,7 @@
 
 StoreError
 ├── NotAStore          the folder holds other things, or a store of a newer format
+│   └── NoStore            nothing is there at all, where a store is needed
 ├── StoreUnwritable    no permission, a read-only file system
 ├── StoreFull          no space or quota left
 ├── StoreBusy          another process holds the lock for too long
@@ -11,6 +12,7 @@ StoreError
 ├── SupportMissing     a library that this kind of store needs is not installed
 ├── TooLarge           an object larger than any record may be
 ├── BadName            not a hash or a channel name
+├── NoSuchChannel      a channel that never had a table, where others have one
 ├── ObjectMissing      no object of that name
 ├── ObjectCorrupt      an object whose content is not what its name says
 ├── PointerCorrupt     a channel's pointer that cannot be trusted
@@ -38,6 +40,40 @@ class StoreError(Exception):
 
 class NotAStore(StoreError):
     """The place holds something else, or a store of a format that this version cannot read."""
+
+
+class NoStore(NotAStore):
+    """The place is missing or empty; a name with a slip in it looks like that.
+
+    Attributes:
+        url: where a store was expected.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__(
+            f"a table store at {url}",
+            "nothing there",
+            "correct --store, or --out for the store OUT/store (a deployment's `store` in its "
+            "file); a run makes a new store",
+        )
+        self.url = url
+
+
+class NoSuchChannel(StoreError):
+    """A channel that never had a table, in a store where others have one.
+
+    Attributes:
+        channel: its name.
+        there: the channels that have one.
+    """
+
+    def __init__(self, url: str, channel: str, there: tuple[str, ...]) -> None:
+        super().__init__(
+            f"a channel of {url} that has or had a table",
+            f"{channel!r}; channels there: {', '.join(there)}",
+            "name one of them, or promote a table to it first",
+        )
+        self.channel, self.there = channel, there
 
 
 class StoreUnwritable(StoreError):

@@ -68,6 +68,11 @@ class FolderStore:
         """See `Store.url`."""
         return self.root.absolute().as_uri()
 
+    def exists(self) -> bool:
+        """See `Store.exists`."""
+        with store_errors(self.root, "read the store"):
+            return _check_marker(self.root)
+
     def check_writable(self) -> None:
         """See `Store.check_writable`."""
         with self._writing(self.root / MARKER_KEY):

@@ -4,7 +4,7 @@ import pathlib
 from urllib.parse import unquote, urlsplit
 
 from tabletune.store.base import Store
-from tabletune.store.errors import BadName
+from tabletune.store.errors import BadName, NoStore
 from tabletune.store.folder import FolderStore
 from tabletune.store.folder_source import FolderSource
 from tabletune.store.http_source import HttpSource
@@ -34,6 +34,19 @@ def open_store(url: str) -> Store:
         advice = "http(s):// is for engines to read from; name the folder or the bucket behind it"
         raise BadName("a store that can be written: a folder or s3://bucket/prefix", url, advice)
     return FolderStore(_folder(url, scheme))
+
+
+def open_existing(url: str) -> Store:
+    """The store at a URL as `open_store` takes it, for what makes no sense without one.
+
+    Raises:
+        NoStore: nothing is there.
+        StoreError: it is no URL of a store, or cannot be read.
+    """
+    store = open_store(url)
+    if not store.exists():
+        raise NoStore(store.url)
+    return store
 
 
 def open_source(url: str) -> Source:

@@ -119,7 +119,9 @@ def rollback(
     """
     current, token = store.read_pointer(channel)
     if current is None:
-        raise _no_rollback(channel, f"channel {channel!r} never had a version")
+        there = ", ".join(store.channels()) or "none"
+        found = f"channel {channel!r} never had a version; channels there: {there}"
+        raise _no_rollback(channel, found)
     if to is not None and to == current.table_version:
         return Move(current, False, (f"{to[:12]} is already in force on {channel}",))
     target = to if to is not None else version_before(store.history(channel))

@@ -65,6 +65,12 @@ class S3Store:
         """See `Store.url`."""
         return self._objects.place.url
 
+    def exists(self) -> bool:
+        """See `Store.exists`."""
+        if not self._marked:
+            self._marked = self._look()
+        return self._marked
+
     def check_writable(self) -> None:
         """See `Store.check_writable`.
 

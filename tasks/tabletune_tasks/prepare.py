@@ -16,7 +16,7 @@ from tabletune.records.table import TableVersion
 from tabletune.store.base import Store
 from tabletune.store.errors import ObjectMissing
 from tabletune.store.fingerprints import find_fingerprint
-from tabletune.store.opening import open_store
+from tabletune.store.opening import open_existing, open_store
 from tabletune_tasks.calls import library_task
 from tabletune_tasks.run_progress import RunProgress
 
@@ -99,8 +99,18 @@ def _reuse(deployment: Deployment) -> Reuse:
 
 @library_task("open store", timeout_s=120)
 def store_of(deployment: Deployment) -> Store:
-    """The deployment's table store."""
+    """The deployment's table store, which its first retune makes."""
     return open_store(deployment.store)
+
+
+@library_task("open the store that is there", timeout_s=120)
+def existing_store_of(deployment: Deployment) -> Store:
+    """The deployment's table store, for what makes no sense without one.
+
+    Raises:
+        NoStore: nothing was ever promoted there.
+    """
+    return open_existing(deployment.store)
 
 
 def serving_version(store: Store, deployment: Deployment) -> str:

@@ -5,10 +5,11 @@ import pathlib
 import pytest
 
 from tabletune.maintain.policies import RetentionPolicy
-from tabletune.maintain.prune import policies_by_store, prune
+from tabletune.maintain.prune import policies_by_store, prune, prune_if_there
 from tabletune.records.snapshot import LiveSnapshot
 from tabletune.records.table import TableVersion
 from tabletune.store.base import Store
+from tabletune.store.errors import NoStore
 from tabletune.store.layout import live_key
 from tabletune.store.open_snapshots import open_snapshots
 from tabletune.store.promotion import promote
@@ -60,6 +61,16 @@ def test_a_damaged_snapshot_is_named_and_stops_it(place: Place, store: Store) ->
     found = prune(store.url, USUAL, NOW, apply=True)
     assert found.removed == 0
     assert "live/broken" in found.words()[1]
+
+
+def test_no_store_is_an_error_or_for_a_flow_a_note(place: Place) -> None:
+    url = place.open().url
+    with pytest.raises(NoStore, match="found nothing there"):
+        prune(url, USUAL, NOW, apply=True)
+    found = prune_if_there(url, USUAL, NOW, apply=True)
+    assert (found.applied, found.removed, found.plan.remove) == (False, 0, ())
+    assert found.words()[1].startswith("no store yet: expected a table store at ")
+    assert place.snapshot() == {}
 
 
 def test_deployments_of_one_store_keep_what_any_of_them_wants(tmp_path: pathlib.Path) -> None:

@@ -44,14 +44,6 @@ def test_a_mode_that_is_none_is_refused(world: World) -> None:
     assert world.store.read_control("live") is None
 
 
-def test_a_switch_where_no_table_ever_was_says_so(tmp_path: pathlib.Path) -> None:
-    where = ("--store", str(tmp_path / "store"))
-    done = CliRunner().invoke(app, ["control", "off", "--channel", "liev", *where])
-    assert done.exit_code == 0
-    assert "channel liev of" in done.stderr
-    assert "channels there: none" in done.stderr
-
-
 def test_a_promotion_is_signed_where_a_key_is_named(
     world: World, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
