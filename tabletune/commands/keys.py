@@ -7,7 +7,7 @@ import typer
 
 from tabletune.commands.console import print_json
 from tabletune.commands.options import Json
-from tabletune.store.signing import SIGNING_KEY_VARIABLE, make_key, public_path
+from tabletune.store.signing import PUBLIC_KEY_VARIABLE, SIGNING_KEY_VARIABLE, make_key, public_path
 
 app = typer.Typer(help="Keys for channels whose pointers are signed.", no_args_is_help=True)
 
@@ -29,4 +29,4 @@ def new(
         return
     print(f"key {name}")
     print(f"  to sign, where tables are promoted: {SIGNING_KEY_VARIABLE}={path.absolute()}")
-    print(f"  to check, in engines: TABLETUNE_PUBLIC_KEY=… (a copy of {public_path(path)})")
+    print(f"  to check, in engines: {PUBLIC_KEY_VARIABLE}=… (a copy of {public_path(path)})")

@@ -34,11 +34,20 @@ from tabletune.store.errors import StoreError
 from tabletune.store.history import describe_history
 from tabletune.store.opening import open_existing, open_store
 from tabletune.store.promotion import Move, promote, rollback
-from tabletune.store.signing import signer_from
+from tabletune.store.signature_look import look_at_signature
+from tabletune.store.signing import PUBLIC_KEY_VARIABLE, load_trusted, signer_from
 
 VersionName = Annotated[
     str,
     typer.Argument(help="A version's hash or its beginning, or a channel's name."),
+]
+PublicKey = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--public-key",
+        envvar=PUBLIC_KEY_VARIABLE,
+        help="File of the keys, one of which must have signed the channel's pointer.",
+    ),
 ]
 Reason = Annotated[str, typer.Option(help="Why; kept in the channel's history.")]
 
@@ -62,13 +71,17 @@ def show(
     name: VersionName = "live",
     out: Out = DEFAULT_OUT,
     store: StoreUrl = None,
+    public_key: PublicKey = None,
     as_json: Json = False,
 ) -> None:
-    """Show a table version, its verdicts and a channel's history."""
+    """Show a table version, its verdicts and a channel's history and signature."""
     opened = _store(out, store)
     version_hash, version = find_version(opened, name)
     verdicts = _verdicts_of(opened, version_hash)
-    channel = name if name in opened.channels() else "live"
+    is_channel = name in opened.channels()
+    channel = name if is_channel else "live"
+    trusted = None if public_key is None else load_trusted(public_key)
+    signature = look_at_signature(opened, name, trusted) if is_channel else None
     commands = stored_commands(opened, version, channel, _last_request(out))
     if as_json:
         print_json(
@@ -80,6 +93,7 @@ def show(
                 "capture_sizes": list(version.plan.capture_sizes),
                 "lengths": list(version.plan.lengths),
                 "serve": None if commands is None else commands.as_json(),
+                "signature": None if signature is None else signature.as_json(),
                 "verdicts": [{"passed": v.passed, "at": v.validated_at} for v in verdicts],
             }
         )
@@ -90,11 +104,15 @@ def show(
     plan = version.plan
     sizes = f", {len(plan.capture_sizes)} capture sizes, {plan.graph_count} graphs"
     console.print(f"capture plan: graph mode {plan.graph_mode}{sizes if plan.graph_count else ''}")
+    if plan.joining_sizes:
+        joining = ", ".join(map(str, plan.joining_sizes))
+        console.print(f"  of the sizes, {joining} tokens are for steps in which prompts join")
     for verdict in sorted(verdicts, key=lambda v: v.validated_at)[-1:]:
         show_verdict(verdict, console)
     if commands is not None:
         show_commands(commands, console)
-    if name in opened.channels():
+    if signature is not None:
+        console.print(f"signature: {signature.found}", markup=False, soft_wrap=True)
         console.print(f"history of channel {name!r}:")
         for line in describe_history(opened, name):
             console.print(f"  {line}", markup=False, soft_wrap=True)

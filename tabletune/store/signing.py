@@ -20,6 +20,7 @@ from tabletune.store.errors import StoreError, SupportMissing
 
 KEY_ID_DIGITS: Final = 16
 SIGNING_KEY_VARIABLE: Final = "TABLETUNE_SIGNING_KEY"
+PUBLIC_KEY_VARIABLE: Final = "TABLETUNE_PUBLIC_KEY"
 MAX_KEY_FILE_BYTES: Final = 64 * 1024
 _PEM: Final = re.compile(rb"-----BEGIN PUBLIC KEY-----.*?-----END PUBLIC KEY-----", re.DOTALL)
 
