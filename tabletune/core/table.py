@@ -45,6 +45,10 @@ class BuildOptions:
     max_merge_loss: a narrow range is kept where merging it would lose more than this share of
         goodput at any of its batch sizes; None, as in the paper: merge at any price. The last
         range is often narrow only because the table ends there.
+    noise: share by which the profile's cells scatter beside their own intervals. Not 0: the table
+        is that of the least summed loss, where each edge has to earn this much (at most
+        `max_noise`) over the batch sizes beyond it. One cell that is off makes no edge then, and
+        many that agree do; near ties and merges play no part.
     max_tpot_s: highest mean time per output token, T(b,K)/E(K).
     allowed: the lengths that may be used; None: all that were measured.
     forbidden_transitions: (K, K') that must not be neighbours in the table, in either order.
@@ -56,6 +60,8 @@ class BuildOptions:
     max_tie: float = 0.02
     narrow_share: float = 0.25
     max_merge_loss: float | None = None
+    noise: float = 0.0
+    max_noise: float = 0.1
     max_tpot_s: float | None = None
     allowed: Collection[int] | None = None
     forbidden_transitions: Collection[tuple[int, int]] = ()
@@ -64,6 +70,8 @@ class BuildOptions:
     def __post_init__(self) -> None:
         if not 0 <= self.near_tie < 1:
             raise CoreError("near_tie", "a share from 0 to below 1", self.near_tie, "0.01 is 1 %")
+        if not 0 <= self.noise < np.inf:
+            raise CoreError("noise", "a share from 0", self.noise, "0 is none")
         if not 0 <= self.narrow_share <= 1:
             raise CoreError(
                 "narrow_share", "a share from 0 to 1", self.narrow_share, "0.25 is the paper's"
@@ -140,15 +148,16 @@ def build_table(
     choosable, within, tpot_notes = _apply_tpot(plane, options.max_tpot_s)
     notes += tpot_notes
     loss = np.where(choosable, plane.loss(), np.inf)
+    forbidden = forbidden_columns(plane.lengths, options.forbidden_transitions)
+    edge_share = max(options.near_tie, min(options.noise, options.max_noise))
     segments, absorbed, kept = absorb_narrow(
         to_segments(follow_argmax(loss, _ties(plane, choosable, options))),
         loss,
         options.narrow_share,
         options.max_merge_loss,
     )
-    forbidden = forbidden_columns(plane.lengths, options.forbidden_transitions)
-    if breaks(segments, forbidden):
-        solved = cheapest_segments(loss, forbidden, options.narrow_share, options.near_tie)
+    if options.noise or breaks(segments, forbidden):
+        solved = cheapest_segments(loss, forbidden, options.narrow_share, edge_share)
         if solved is None:
             raise NoTableError(
                 "every way through the usable lengths crosses a forbidden transition",
@@ -158,7 +167,13 @@ def build_table(
         segments, absorbed = solved, []
         kept = [s for s in segments if s.narrow(options.narrow_share)]
         worst = float(loss[np.arange(max_batch_size), to_path(segments)].max())
-        notes.append(f"forbidden transitions changed the table; it loses at most {worst:.1%}")
+        if options.noise:
+            notes.append(
+                f"the profile's cells scatter by ±{options.noise:.0%}: a change of draft length "
+                f"had to earn {edge_share:.0%}, and some batch size seems to lose {worst:.1%}"
+            )
+        else:
+            notes.append(f"forbidden transitions changed the table; it loses at most {worst:.1%}")
     notes += [
         f"the range {s.first} to {s.last} is narrow, but could not or should not be merged"
         for s in kept

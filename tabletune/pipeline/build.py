@@ -13,6 +13,7 @@ from tabletune.records.evidence import (
     PaddedTokens,
     expected_tokens_of,
     padded_tokens,
+    scatter_of,
     surface_of,
 )
 from tabletune.records.fingerprint import Fingerprint
@@ -77,6 +78,7 @@ def build_version(
     options = BuildOptions(
         uncertainty=surface.relative_uncertainty,
         max_merge_loss=MAX_MERGE_LOSS,
+        noise=scatter_of(evidence.profile, padded),
         max_tpot_s=None if request.max_tpot_ms is None else request.max_tpot_ms / 1e3,
         allowed=set(envelope.lengths),
         forbidden_transitions=envelope.forbidden_transitions,

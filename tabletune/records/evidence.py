@@ -7,7 +7,8 @@ from tabletune.core.capture_settings import Runner
 from tabletune.core.controller.promoted import Promoted
 from tabletune.core.counts import SurvivalCounts
 from tabletune.core.goodput import expected_tokens
-from tabletune.core.step_time import estimate_step_time
+from tabletune.core.scatter import smooth_cells
+from tabletune.core.step_time import StepTimeEstimate, estimate_step_time
 from tabletune.core.surface import PaddedTokens, StepTimeSurface
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.words import FloatArray
@@ -24,6 +25,7 @@ __all__ = [
     "padded_tokens",
     "promoted_of",
     "runner_of",
+    "scatter_of",
     "surface_of",
     "survival_counts",
 ]
@@ -37,7 +39,18 @@ def survival_counts(counts: PositionCounts) -> SurvivalCounts:
 
 
 def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface:
-    """The step-time surface of the profile's usable cells."""
+    """The step-time surface of the profile's usable cells, without their scatter."""
+    return StepTimeSurface.from_cells(_smooth(profile, padded)[0], padded)
+
+
+def scatter_of(profile: Profile, padded: PaddedTokens | None) -> float:
+    """How far the profile's cells scatter beside their own intervals: see core/scatter.py."""
+    return _smooth(profile, padded)[1]
+
+
+def _smooth(
+    profile: Profile, padded: PaddedTokens | None
+) -> tuple[dict[tuple[int, int], StepTimeEstimate], float]:
     cells = {
         (cell.batch_size, cell.draft_length): estimate_step_time(
             cell.samples_at(profile.context_tok), kind=profile.step_kind
@@ -45,7 +58,7 @@ def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface
         for cell in profile.cells
         if cell.status == "measured" and len(cell.samples_s) >= 2
     }
-    return StepTimeSurface.from_cells(cells, padded)
+    return smooth_cells({at: c for at, c in cells.items() if padded is None or padded(*at)})
 
 
 def expected_tokens_of(prior: AcceptancePrior) -> FloatArray:

@@ -190,6 +190,32 @@ def test_what_was_not_seen_for_sure_earns_no_edge(surface, s, unsure: float, cap
     assert found.as_rows() == build_table(surface, _tokens(s), size, plain).as_rows()
 
 
+def test_in_noise_one_cell_makes_no_edge_and_many_that_agree_do() -> None:
+    noisy = BuildOptions(noise=0.08)
+    assert build_table(_steps({1: 3, 3: 0, 4: 3}, 16, gain=0.06), ONE, 16).as_rows() != [(1, 16, 3)]
+    once = build_table(_steps({1: 3, 3: 0, 4: 3}, 16, gain=0.06), ONE, 16, noisy)
+    assert once.as_rows() == [(1, 16, 3)]
+    assert "scatter by ±8%" in once.notes[0]
+    often = build_table(_steps({1: 3, 6: 0}, 16, gain=0.06), ONE, 16, noisy)
+    assert often.as_rows() == [(1, 5, 3), (6, 16, 0)]
+
+
+@given(
+    surfaces(),
+    survivals(size=5),
+    st.floats(0.001, 0.3),
+    st.sets(st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=8),
+)
+def test_in_noise_the_table_is_whole_and_allowed(surface, s, noise: float, forbidden) -> None:
+    size = _size(surface)
+    options = BuildOptions(noise=noise, forbidden_transitions=forbidden)
+    table = build_table(surface, _tokens(s), size, options)
+    _check_tiling(table, size)
+    for before, after in pairwise(table.ranges):
+        assert (before.draft_length, after.draft_length) not in forbidden
+        assert (after.draft_length, before.draft_length) not in forbidden
+
+
 def test_a_narrow_range_goes_to_the_better_neighbour() -> None:
     """20..23 spans 4, below a quarter of 20; length 1 is the second best there."""
     cells = {}
