@@ -1,14 +1,14 @@
 """Choosing a capture plan: graph mode, capture sizes and draft lengths together."""
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import combinations, groupby
 
-from tabletune.core.capture_graphs import captured_graphs
+from tabletune.core.capture_fit import fit_lengths
+from tabletune.core.capture_joining import DEFAULT_JOINING_TOK
 from tabletune.core.capture_plan import CaptureCosts, CapturePlan, DroppedLength, PlanBudget
 from tabletune.core.capture_predict import predict_graphs
-from tabletune.core.capture_search import Demand, fewest_sizes
 from tabletune.core.capture_settings import (
     GraphMode,
     GraphSettings,
@@ -20,7 +20,6 @@ from tabletune.core.capture_settings import (
 Plausible = Callable[[int, int], bool]
 """Whether a table might use draft length K at batch size b: (b, K) → bool."""
 
-_PADDING_STEPS = (0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.25, 0.35, 0.5, 1.0)
 _MAX_CANDIDATES = 12
 
 
@@ -36,6 +35,7 @@ def choose_plan(
     plausible: Plausible | None = None,
     platform: Platform = "gpu",
     mixed_steps: bool = False,
+    joining_tok: int | None = None,
     length_values: Mapping[int, float] | None = None,
     costs: CaptureCosts | None = None,
     max_num_batched_tokens: int | None = None,
@@ -54,6 +54,9 @@ def choose_plan(
         mixed_steps: also capture PIECEWISE graphs (FULL_AND_PIECEWISE), for steps in which a
             prefill joins; without, those run eager. Every pair is then covered, plausible or
             not, since an uncovered one could crash.
+        joining_tok: with `mixed_steps`, the tokens of prompts in one step for which sizes beyond
+            `max_num_seqs`·(K + 1) are captured, as far as the budget allows; 0 for none, None
+            for `DEFAULT_JOINING_TOK` (see capture_joining).
         length_values: what each length is worth; default: a length is worth its distance to
             the nearest one kept, in the logarithm of tokens per request.
 
@@ -61,6 +64,11 @@ def choose_plan(
         GraphSettingsError, UnsupportedEngineError: as GraphSettings.
     """
     lengths = tuple(sorted(set(candidate_lengths)))
+    joining_tok = DEFAULT_JOINING_TOK if joining_tok is None else joining_tok
+    if joining_tok < 0:
+        raise GraphSettingsError(
+            "joining_tok", "0 or more tokens", joining_tok, "0 captures nothing for prompts"
+        )
     if len(lengths) > min(_MAX_CANDIDATES, max_num_seqs):
         raise GraphSettingsError(
             "candidate_lengths",
@@ -82,7 +90,12 @@ def choose_plan(
     )
     wanted = _wanted_pairs(settings, plausible)
     eager = CapturePlan(
-        settings, predict_graphs(settings), wanted, budget or PlanBudget(), costs or CaptureCosts()
+        settings,
+        predict_graphs(settings),
+        wanted,
+        budget or PlanBudget(),
+        costs or CaptureCosts(),
+        joining_tok if mixed_steps else 0,
     )
     if platform == "cpu":
         return replace(eager, notes=("an engine on the CPU captures no graphs",))
@@ -98,28 +111,6 @@ def choose_plan(
             return _with_dropped(best, lengths, why_not)
         why_not = why_not or fits[0][1]
     return replace(eager, notes=(f"nothing is captured: {why_not}",))
-
-
-def plan_for(
-    base: CapturePlan, mode: GraphMode, sizes: Sequence[int], lengths: Sequence[int], note: str
-) -> CapturePlan:
-    """The plan with these settings and everything else as in `base`."""
-    kept = set(lengths)
-    settings = replace(
-        base.settings,
-        graph_mode=mode,
-        capture_sizes=tuple(sorted(set(sizes))),
-        lengths=tuple(sorted(kept)),
-        max_draft_length=max(1, *kept),
-    )
-    wanted = frozenset((b, k) for b, k in base.wanted if k in kept)
-    return replace(
-        base,
-        settings=settings,
-        prediction=predict_graphs(settings),
-        wanted=wanted,
-        notes=(*base.notes, note) if note else base.notes,
-    )
 
 
 def _wanted_pairs(
@@ -147,72 +138,6 @@ def _by_loss(
     for size in range(len(lengths), 0, -1):
         for _, equal in groupby(sorted(combinations(lengths, size), key=loss), key=loss):
             yield list(equal)
-
-
-def fit_lengths(
-    eager: CapturePlan, lengths: tuple[int, ...], mode: GraphMode
-) -> tuple[CapturePlan | None, str]:
-    """The plan with the least padding that fits the budget, or why there is none."""
-    limit, n = eager.budget.max_padding_cost, eager.max_num_seqs
-    steps = [s for s in _PADDING_STEPS if s < limit] + [limit]
-    base = plan_for(eager, "NONE", (), lengths, "")
-    demand = demand_for(base, mode)
-    size_cost = 1.0 if mode == "FULL_AND_PIECEWISE" else 0.0
-
-    def sized(sizes: Sequence[int]) -> tuple[CapturePlan | None, str]:
-        if not sizes:
-            return None, f"no sizes cover every pair with at most {limit:.0%} of padding"
-        # The cheap limits first: a prediction of every pair takes far longer.
-        if len(sizes) > eager.budget.max_capture_sizes:
-            allowed = eager.budget.max_capture_sizes
-            return None, f"{len(sizes)} capture sizes, {allowed} allowed"
-        graphs = len(captured_graphs(mode, sizes, n, (k + 1 for k in lengths), max(lengths) + 1))
-        if graphs > eager.budget.max_graphs:
-            return None, f"{graphs} graphs, {eager.budget.max_graphs} allowed"
-        plan = plan_for(base, mode, sizes, lengths, "")
-        missing = set(plan.prediction.uncovered)
-        if mode != "FULL_AND_PIECEWISE":
-            missing &= plan.wanted
-        if missing or plan.prediction.mismatches:
-            return None, "no capture sizes cover every wanted pair"
-        reason = plan.over_budget()
-        return (plan, "") if reason is None else (None, reason)
-
-    plan, reason = sized(fewest_sizes(demand, limit, size_cost))
-    if plan is None:
-        return None, reason
-    exact = {b * q for q, wanted in demand.batch_sizes.items() for b in wanted} | {n}
-    for sizes in (exact, *(fewest_sizes(demand, step, size_cost) for step in steps)):
-        finer, _ = sized(sorted(sizes))
-        if finer is not None:
-            plan = finer
-            break
-    cost = plan.max_padding_cost
-    note = "every wanted pair has its exact graph"
-    if cost > 0:
-        note = f"padding relaxed to at most {cost:.1%} of step time to fit the budget"
-    return replace(plan, notes=(*plan.notes, note)), ""
-
-
-def demand_for(plan: CapturePlan, mode: GraphMode) -> Demand:
-    """What the search has to cover for this plan's wanted pairs in this mode."""
-    settings = plan.settings
-    n, pairs = settings.max_num_seqs, plan.wanted
-    if mode == "FULL_AND_PIECEWISE":
-        pairs = frozenset((b, k) for b in range(1, n + 1) for k in settings.lengths)
-    top = n * (settings.max_draft_length + 1)
-    if settings.max_num_batched_tokens is not None:
-        top = min(top, settings.max_num_batched_tokens)
-    if mode == "PIECEWISE":
-        tokens = {b * (k + 1) for b, k in pairs} | {b for b, k in pairs if k > 1}
-        return Demand(top, {1: sorted(tokens)}, 0, top)
-    batch_sizes = {k + 1: {b for b, j in pairs if j == k} for k in settings.lengths}
-    if settings.method == "dflash":
-        # It always queries the longest length, whatever K the table says.
-        batch_sizes[max(settings.lengths) + 1] |= {b for b, k in pairs if k > 0}
-    autoregressive = settings.method in ("eagle", "eagle3", "mtp")
-    rest = max((b for b, k in pairs if k > 1), default=0) if autoregressive else 0
-    return Demand(n, {q: sorted(b) for q, b in batch_sizes.items()}, rest, top)
 
 
 def _with_dropped(plan: CapturePlan, lengths: tuple[int, ...], reason: str) -> CapturePlan:

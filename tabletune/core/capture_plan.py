@@ -60,8 +60,9 @@ class DroppedLength:
 class CapturePlan:
     """Settings for a boot, what they are predicted to capture, and what was given up.
 
-    `wanted`: the (b, K) that the plan was asked to cover. A table may use fewer lengths than
-    the plan: its boot table then captures fewer graphs, and every pair of the lengths left
+    `wanted`: the (b, K) that the plan was asked to cover. `joining_tok`: the tokens of prompts in
+    one step that it was asked to have sizes for (capture_joining). A table may use fewer lengths
+    than the plan: its boot table then captures fewer graphs, and every pair of the lengths left
     keeps its graph.
     """
 
@@ -70,6 +71,7 @@ class CapturePlan:
     wanted: frozenset[tuple[int, int]]
     budget: PlanBudget
     costs: CaptureCosts
+    joining_tok: int = 0
     dropped: tuple[DroppedLength, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -82,6 +84,12 @@ class CapturePlan:
     def capture_sizes(self) -> tuple[int, ...]:
         """Tokens, ascending; empty when nothing is captured."""
         return self.settings.capture_sizes
+
+    @property
+    def decode_sizes(self) -> tuple[int, ...]:
+        """The capture sizes that a pure decode step can use, in tokens, ascending."""
+        widest = self.max_num_seqs * (max(self.lengths) + 1)
+        return tuple(size for size in self.capture_sizes if size <= widest)
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tabletune.core.capture_choose import fit_lengths, plan_for
+from tabletune.core.capture_fit import fit_lengths, plan_for
 from tabletune.core.capture_plan import CapturePlan
 
 
@@ -23,7 +23,7 @@ def safer_plans(plan: CapturePlan) -> tuple[SaferPlan, ...]:
     if plan.graph_mode == "FULL_AND_PIECEWISE":
         found.append(
             SaferPlan(
-                plan_for(plan, "FULL_DECODE_ONLY", plan.capture_sizes, plan.lengths, ""),
+                plan_for(plan, "FULL_DECODE_ONLY", plan.decode_sizes, plan.lengths, ""),
                 "no PIECEWISE graph that a target could fall back to while its drafter replays "
                 "a FULL one; steps with a prefill run eager",
             )

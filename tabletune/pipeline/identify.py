@@ -12,7 +12,7 @@ from tabletune.measure.drafter import check_drafter
 from tabletune.measure.probe import probe_engine
 from tabletune.measure.prompts import load_prompts
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.request_checks import RequestError, flag_of
+from tabletune.pipeline.request_checks import RequestError, option
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts, Fingerprint, ModelFacts
 
 #: Engine arguments that do not change step time.
@@ -146,27 +146,15 @@ def fingerprint_of(
 
 def needs_weights(request: RunRequest) -> bool:
     """Whether the engine loads weights, and does not make dummy ones."""
-    return _option(request.engine_args, "--load-format") != "dummy"
+    return option(request.engine_args, "--load-format") != "dummy"
 
 
 def _data_parallel_size(arguments: tuple[str, ...]) -> int:
-    value = _option(arguments, "--data-parallel-size") or _option(arguments, "-dp") or "1"
+    value = option(arguments, "--data-parallel-size") or option(arguments, "-dp") or "1"
     if not value.isdecimal():
         expected = "a whole number for the data parallel size"
         raise RequestError("--engine-arg", expected, value, "correct it or leave it out")
     return int(value)
-
-
-def _option(arguments: tuple[str, ...], name: str) -> str | None:
-    """The value of ``--name VALUE`` or ``--name=VALUE``, dashes or underscores."""
-    for index, argument in enumerate(arguments):
-        if flag_of(argument) == name:
-            _, given, value = argument.partition("=")
-            if given:
-                return value
-            if index + 1 < len(arguments):
-                return arguments[index + 1]
-    return None
 
 
 def _device(facts: dict[str, Any]) -> DeviceFacts:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 
 from tabletune.core import capture
+from tabletune.pipeline.joining import joining_tok
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.evidence import graph_settings, runner_of
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts
@@ -14,7 +15,11 @@ _MAX_GRAPHS = 704  # 640 were captured in 22 s on one H200 with a 36-layer targe
 
 
 def choose_plans(
-    request: RunRequest, device: DeviceFacts, engine: EngineFacts, lengths: Iterable[int]
+    request: RunRequest,
+    device: DeviceFacts,
+    engine: EngineFacts,
+    lengths: Iterable[int],
+    prompts_tok: int | None = None,
 ) -> list[CapturePlan]:
     """The plans to qualify, the fastest expected first.
 
@@ -22,10 +27,17 @@ def choose_plans(
     decodes: without one such a step was seen to take three times as long. It is left out where
     it would cost a draft length that a plan without it keeps.
 
+    Args:
+        prompts_tok: tokens of prompts in one step for which that plan has sizes beyond the
+            widest decode step; None for what the sample prompts make likely (joining.py).
+
     Raises:
         GraphSettingsError, UnsupportedEngineError: see core/capture_settings.py.
+        PromptFileError: the file of prompts cannot be used.
     """
     wanted = tuple(lengths)
+    on_cpu = device.platform == "cpu"
+    joining = joining_tok(request, device) if prompts_tok is None and not on_cpu else prompts_tok
 
     def chosen(mixed_steps: bool) -> capture.CapturePlan:
         return capture.choose_plan(
@@ -35,13 +47,16 @@ def choose_plans(
             version=engine.version,
             runner=runner_of(engine),
             method=request.method,
-            platform="cpu" if device.platform == "cpu" else "gpu",
+            platform="cpu" if on_cpu else "gpu",
             mixed_steps=mixed_steps,
+            joining_tok=joining,
             budget=capture.PlanBudget(max_graphs=_MAX_GRAPHS),
         )
 
     decode_only = chosen(False)
     plans: list[CapturePlan] = []
+    if decode_only.graph_mode == "PIECEWISE":  # the V1 runner: every step has such graphs
+        decode_only = chosen(True)
     if decode_only.graph_mode == "FULL_DECODE_ONLY":
         mixed = chosen(True)
         if mixed.graph_mode == "FULL_AND_PIECEWISE" and mixed.lengths == decode_only.lengths:

@@ -55,6 +55,18 @@ def flag_of(argument: str) -> str:
     return argument.split("=", 1)[0].split(".", 1)[0].replace("_", "-")
 
 
+def option(arguments: tuple[str, ...], name: str) -> str | None:
+    """The value of ``--name VALUE`` or ``--name=VALUE``, dashes or underscores."""
+    for index, argument in enumerate(arguments):
+        if flag_of(argument) == name:
+            _, given, value = argument.partition("=")
+            if given:
+                return value
+            if index + 1 < len(arguments):
+                return arguments[index + 1]
+    return None
+
+
 def check_engine_args(arguments: Sequence[str]) -> None:
     """Refuse arguments that TableTune sets; vLLM's parser takes beginnings of names, too.
 

@@ -41,6 +41,14 @@ class CapturePlan(Record):
             raise ValueError("graph_mode NONE captures nothing, but the plan names graphs")
         return self
 
+    @property
+    def joining_sizes(self) -> tuple[int, ...]:
+        """The sizes above the widest decode step, for steps in which prompts join; rising."""
+        if "PIECEWISE" not in self.graph_mode:
+            return ()
+        widest = self.max_num_seqs * (self.max_draft_length + 1)
+        return tuple(size for size in self.capture_sizes if size > widest)
+
 
 def _check_rising(name: str, values: tuple[int, ...], least: int) -> None:
     rising = all(left < right for left, right in itertools.pairwise(values))

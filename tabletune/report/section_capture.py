@@ -23,6 +23,16 @@ def capture_section(report: ReportInput, plots: DrawnPlots) -> Html:
                 f"for draft lengths {lengths} and up to {plural(plan.max_num_seqs, 'request')}.",
             )
         )
+        if plan.joining_sizes:
+            widest = plan.max_num_seqs * (plan.max_draft_length + 1)
+            sizes = listed([f"{size:,}" for size in plan.joining_sizes])
+            parts.append(
+                tag(
+                    "p",
+                    f"The widest decode step has {widest:,} tokens. The sizes above it, {sizes}, "
+                    "are for steps in which prompts join.",
+                )
+            )
         parts.append(_coverage(report))
     parts.append(plots.element("capture"))
     if plan is not None and plan.notes:

@@ -14,9 +14,16 @@ from typing import Any
 
 import pytest
 
-from tabletune.core.capture import Graph, GraphSettings, choose_plan, predict_graphs
+from tabletune.core.capture import (
+    Graph,
+    GraphSettings,
+    PlanBudget,
+    choose_plan,
+    predict_graphs,
+)
 from tabletune.core.capture_defaults import default_capture_sizes
 from tabletune.core.capture_graphs import GraphManager
+from tabletune.core.capture_settings import effective_capture_sizes
 
 pytestmark = pytest.mark.engine
 
@@ -24,6 +31,7 @@ ORACLE = pathlib.Path(__file__).with_name("vllm_graph_oracle.py")
 MODES = ("NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE")
 METHODS = ("eagle3", "eagle3", "eagle", "mtp", "dflash", "dspark", "ngram")
 SETTINGS = 320
+CUTS = (640, 800, 1152, 8192)
 SEED = 20260
 
 
@@ -35,6 +43,7 @@ def ask_vllm(python: pathlib.Path) -> dict[str, Any]:
     if source:
         environment["PYTHONPATH"] = source
     questions = graph_questions() + default_questions()
+    questions += [dict(case) for case in joining_cases()] + cut_questions()
     done = subprocess.run(
         [str(python), str(ORACLE)],
         input=json.dumps(questions),
@@ -80,7 +89,7 @@ def random_sizes(
     rng: random.Random, max_num_seqs: int, lengths: list[int], method: str
 ) -> list[int]:
     top = max_num_seqs * (max(lengths) + 1) + rng.randint(0, 40)
-    kind = rng.randrange(5)
+    kind = rng.randrange(6)
     if kind == 0:
         sizes = {rng.randint(1, top) for _ in range(rng.randint(1, 30))}
     elif kind == 1:
@@ -98,9 +107,42 @@ def random_sizes(
             version="0.32.0",
             runner="v2",
             method=method,
+            mixed_steps=kind == 5,
+            joining_tok=rng.randint(1, 900),
         )
         sizes = {*plan.capture_sizes, 1}
     return sorted(sizes)
+
+
+#: The plan of the H200 runs with sizes for joining prompts: five lengths at 128 requests.
+H200_CHOSEN = {"max_num_seqs": 128, "lengths": [0, 1, 2, 3, 4], "max_draft_length": 4}
+
+
+@cache
+def joining_cases() -> tuple[dict[str, Any], ...]:
+    """The H200 deployment with sizes for joining prompts, for each release and runner."""
+    cases: list[dict[str, Any]] = []
+    for method, runner, mode in (
+        ("eagle3", "v2", "FULL_AND_PIECEWISE"),
+        ("dflash", "v2", "FULL_AND_PIECEWISE"),
+        ("ngram", "v2", "FULL_AND_PIECEWISE"),
+        ("eagle3", "v1", "PIECEWISE"),
+    ):
+        plan = choose_plan(
+            128,
+            H200_CHOSEN["lengths"],
+            max_draft_length=4,
+            version="0.32.0",
+            runner="v1" if runner == "v1" else "v2",
+            method=method,
+            budget=PlanBudget(max_graphs=704),
+            mixed_steps=True,
+        )
+        assert plan.graph_mode == mode
+        sizes = list(plan.capture_sizes)
+        asked = {"graph_mode": mode, "capture_sizes": sizes, "method": method, "runner": runner}
+        cases.append(H200_CHOSEN | asked)
+    return tuple(cases)
 
 
 def graph_questions() -> list[dict[str, Any]]:
@@ -134,6 +176,13 @@ def default_cases() -> tuple[dict[str, Any], ...]:
 
 def default_questions() -> list[dict[str, Any]]:
     return [{"default_sizes": case} for case in default_cases()]
+
+
+def cut_questions() -> list[dict[str, Any]]:
+    """The sizes of `joining_cases`, given to engines with and without room for all of them."""
+    sizes = joining_cases()[0]["capture_sizes"]
+    shared = {"max_num_seqs": 128, "max_draft_length": 4, "table": None, "capture_sizes": sizes}
+    return [{"default_sizes": shared | {"max_num_batched_tokens": t}} for t in CUTS]
 
 
 def release(python: pathlib.Path) -> str:
@@ -215,7 +264,7 @@ def test_same_graphs_and_same_choice_on_v1(engine_python: pathlib.Path) -> None:
 
 
 def test_default_sizes(engine_python: pathlib.Path) -> None:
-    answers = ask_vllm(engine_python)["answers"][SETTINGS:]
+    answers = ask_vllm(engine_python)["answers"][SETTINGS:][: len(default_cases())]
     assert len(answers) == len(default_cases())
     for case, answer in zip(default_cases(), answers, strict=True):
         widest = None
@@ -231,3 +280,31 @@ def test_default_sizes(engine_python: pathlib.Path) -> None:
         )
         assert list(sizes) == answer["sizes"], case
         assert sizes[-1] == answer["largest"]
+
+
+def test_sizes_for_joining_prompts(engine_python: pathlib.Path) -> None:
+    first = SETTINGS + len(default_cases())
+    answers = ask_vllm(engine_python)["answers"][first:][: len(joining_cases())]
+    for case, answer in zip(joining_cases(), answers, strict=True):
+        prediction = predict_graphs(settings_of(case, release(engine_python)))
+        assert as_set(prediction.target) == reported(answer["target"]), case["method"]
+        if case["runner"] == "v1":
+            continue
+        assert as_set(prediction.draft_first) == reported(answer["draft_first"])
+        assert as_set(prediction.draft_rest) == reported(answer["draft_rest"])
+        # Steps of 1, 2, … tokens that hold a prompt: a prompt of 128 tokens joins 127 decodes.
+        mixed = answer["mixed"]
+        assert mixed[127 * 5 + 128 - 1] == ["PIECEWISE", 817, None, None]
+        assert mixed[1152 - 1] == ["PIECEWISE", 1152, None, None]
+        assert mixed[1153 - 1] is None
+        # vLLM captures no FULL graph beyond the widest decode step.
+        assert max(g[1] for g in answer["target"] if g[0] == "FULL") == 640
+
+
+def test_sizes_beyond_the_tokens_of_a_step_are_dropped(engine_python: pathlib.Path) -> None:
+    answers = ask_vllm(engine_python)["answers"][-len(CUTS) :]
+    sizes = joining_cases()[0]["capture_sizes"]
+    for limit, answer in zip(CUTS, answers, strict=True):
+        assert tuple(answer["sizes"]) == effective_capture_sizes(sizes, limit)
+        assert answer["largest"] == answer["sizes"][-1]
+    assert [answer["largest"] for answer in answers] == [640, 724, 1152, 1152]

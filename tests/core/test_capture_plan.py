@@ -17,6 +17,12 @@ from tabletune.core.capture import (
     predict_graphs,
     safer_plans,
 )
+from tabletune.core.capture_joining import (
+    JOINING_PADDING,
+    LAUNCH_BOUND_TOK,
+    MAX_JOINING_SIZES,
+    joining_sizes,
+)
 from tabletune.core.capture_search import Demand, fewest_sizes, padding_cost
 
 UNLIMITED = PlanBudget(max_graphs=10**6, max_capture_sizes=10**6, max_padding_cost=0.05)
@@ -132,6 +138,79 @@ def test_mixed_steps_get_graphs_and_no_mismatch() -> None:
     assert graph.mode == "PIECEWISE"
 
 
+def test_a_prompt_that_joins_a_full_batch_finds_a_graph() -> None:
+    """127 decodes of 5 tokens and a prompt of 128: 763 tokens, 640 in the widest decode step."""
+    budget = PlanBudget(max_graphs=704)
+    chosen = plan(mixed_steps=True, budget=budget)
+    without = plan(mixed_steps=True, budget=budget, joining_tok=0)
+    assert without.prediction.mixed_step_graph(763, 128) is None
+    graph = chosen.prediction.mixed_step_graph(763, 128)
+    assert graph is not None
+    assert graph.mode == "PIECEWISE"
+    assert padding_cost(763, graph.num_tokens) <= JOINING_PADDING
+    # Nothing else changes: the same decode graphs, the same padding.
+    assert chosen.decode_sizes == without.capture_sizes
+    assert chosen.padding == without.padding
+    more = len(chosen.capture_sizes) - len(without.capture_sizes)
+    assert 0 < more <= MAX_JOINING_SIZES
+    assert chosen.graph_count == without.graph_count + more
+    assert any("724, 817" in note for note in chosen.notes)
+
+
+def test_sizes_for_prompts_cost_no_length_and_stay_in_the_budget() -> None:
+    chosen = plan(lengths=(0, 1, 3), mixed_steps=True, joining_tok=0, budget=PlanBudget())
+    exact = chosen.graph_count
+    tight = plan(lengths=(0, 1, 3), mixed_steps=True, budget=PlanBudget(max_graphs=exact))
+    assert tight.lengths == (0, 1, 3)
+    assert tight.graph_count <= exact
+    assert tight.decode_sizes != tight.capture_sizes
+    # The coarsest decode sizes that the budget allows leave no room for more.
+    least = plan(16, (0, 3), PlanBudget(max_graphs=60), mixed_steps=True)
+    for graphs in range(59, 0, -1):
+        least = plan(16, (0, 3), PlanBudget(max_graphs=graphs), mixed_steps=True)
+        if least.lengths != (0, 3) or least.decode_sizes == least.capture_sizes:
+            break
+    assert least.lengths == (0, 3)
+    assert any("no sizes for steps in which prompts join" in note for note in least.notes)
+    assert least.graph_count <= least.budget.max_graphs
+
+
+def test_the_runner_that_knows_piecewise_only_gets_them_too() -> None:
+    v1 = plan(runner="v1", mixed_steps=True)
+    assert v1.graph_mode == "PIECEWISE"
+    assert v1.prediction.mixed_step_graph(763, 128) is not None
+    assert plan(runner="v1").decode_sizes == plan(runner="v1").capture_sizes
+
+
+def test_plans_that_fall_back_keep_no_size_that_their_mode_cannot_use() -> None:
+    chosen = plan(mixed_steps=True, budget=UNLIMITED)
+    assert chosen.decode_sizes != chosen.capture_sizes
+    for safer in safer_plans(chosen):
+        if safer.plan.graph_mode == "FULL_DECODE_ONLY":
+            assert safer.plan.decode_sizes == safer.plan.capture_sizes
+
+
+@given(
+    st.integers(1, 3000),
+    st.integers(0, 4000),
+    st.floats(0.0, 0.5),
+    st.none() | st.integers(1, 16384),
+)
+def test_sizes_for_prompts_are_few_near_and_allowed(
+    widest: int, joining_tok: int, max_cost: float, most: int | None
+) -> None:
+    sizes = joining_sizes(widest, joining_tok, max_cost, most)
+    assert len(sizes) <= MAX_JOINING_SIZES
+    limit = min(widest + joining_tok, LAUNCH_BOUND_TOK, most or LAUNCH_BOUND_TOK)
+    before = widest
+    for size in sizes:
+        assert before < size <= limit
+        assert padding_cost(before + 1, size) <= max_cost
+        before = size
+    if len(sizes) < MAX_JOINING_SIZES and max_cost >= JOINING_PADDING:
+        assert limit <= widest or sizes[-1] == limit
+
+
 def test_the_token_limit_of_a_step_bounds_the_sizes() -> None:
     chosen = plan(lengths=(0, 3), max_num_batched_tokens=512)
     assert chosen.coverage == all_pairs(chosen)
@@ -158,6 +237,8 @@ def test_refusals() -> None:
         choose_plan(8, (0, 5), max_draft_length=4, version="0.32.0", runner="v2", method="mtp")
     with pytest.raises(GraphSettingsError, match="candidate_lengths"):
         plan(max_num_seqs=2, lengths=(0, 1, 2))
+    with pytest.raises(GraphSettingsError, match="joining_tok"):
+        plan(mixed_steps=True, joining_tok=-1)
     with pytest.raises(GraphSettingsError, match="max_graphs"):
         PlanBudget(max_graphs=-1)
 

@@ -40,10 +40,16 @@ def recorded() -> Profile:
 
 
 def test_the_planner_still_chooses_the_plan_that_was_measured(recorded: Profile) -> None:
+    """Measured before a plan had sizes for joining prompts; these come on top."""
     request = h200_request(max_num_seqs=128)
-    plan = choose_plans(request, DEVICE, ENGINE, request.all_lengths)[0]
+    plan = choose_plans(request, DEVICE, ENGINE, request.all_lengths, prompts_tok=0)[0]
     assert plan.graph_mode == "FULL_AND_PIECEWISE"
     assert plan.content_hash == recorded.plan
+    assert plan.joining_sizes == ()
+    now = choose_plans(request, DEVICE, ENGINE, request.all_lengths)[0]
+    assert now.joining_sizes == (725, 818, 921, 1033, 1156, 1292)
+    assert now.capture_sizes == plan.capture_sizes + now.joining_sizes
+    assert now.graph_count == plan.graph_count + len(now.joining_sizes)
 
 
 def test_the_recorded_profile_gives_the_recorded_table(recorded: Profile) -> None:

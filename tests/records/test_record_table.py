@@ -188,3 +188,21 @@ def test_a_plan_of_nonsense_is_refused(changes: dict[str, Any], reason: str) -> 
     CapturePlan(**fields)
     with pytest.raises(ValueError, match=reason):
         CapturePlan(**(fields | changes))
+
+
+@pytest.mark.parametrize(
+    ("graph_mode", "expected"),
+    [("FULL_AND_PIECEWISE", (40, 48)), ("PIECEWISE", (40, 48)), ("FULL_DECODE_ONLY", ())],
+)
+def test_sizes_above_the_widest_decode_step_are_for_joining_prompts(
+    graph_mode: Any, expected: tuple[int, ...]
+) -> None:
+    plan = CapturePlan(
+        graph_mode=graph_mode,
+        capture_sizes=(8, 32, 40, 48),
+        lengths=(0, 3),
+        max_draft_length=3,
+        max_num_seqs=8,
+        graph_count=6,
+    )
+    assert plan.joining_sizes == expected

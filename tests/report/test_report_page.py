@@ -125,6 +125,21 @@ def test_qualification_gives_evidence(full_page: ParsedPage) -> None:
     assert "crashes at batch sizes from 32" in text
 
 
+def test_sizes_for_joining_prompts_are_told(tmp_path: pathlib.Path) -> None:
+    report = report_sample.full_report()
+    assert report.plan is not None
+    widest = report.plan.max_num_seqs * (report.plan.max_draft_length + 1)
+    sizes = (*report.plan.capture_sizes, widest + 100, 1400)
+    changes = {"graph_mode": "FULL_AND_PIECEWISE", "capture_sizes": sizes}
+    plan = report.plan.model_copy(update=changes)
+    page = page_of(replace(report, plan=plan), tmp_path)
+    text = page.sections["capture"]
+    assert f"The widest decode step has {widest:,} tokens." in text
+    assert f"The sizes above it, {widest + 100:,} and 1,400, are for steps in which" in text
+    without = page_of(report, tmp_path).sections["capture"]
+    assert "widest decode step" not in without
+
+
 def test_a_failed_verdict_says_why(tmp_path: pathlib.Path) -> None:
     page = page_of(report_sample.holes_report(), tmp_path)
     assert "must not be promoted: at concurrency 64 it reaches 90" in page.text

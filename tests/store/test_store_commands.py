@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from tabletune.commands.app import app
 from tabletune.store.open_snapshots import open_snapshots
 from tabletune.store.signing import load_trusted
-from tests.store.world import World
+from tests.store.world import World, make_version
 
 
 def run(*arguments: str, code: int = 0) -> Any:
@@ -69,3 +69,14 @@ def test_what_engines_told_is_found_in_every_store(world: World) -> None:
     world.place.write("live/live/engine-1.json", b"{}")
     world.place.write("live/canary/engine-2.json", b"{}")
     assert reader.list_snapshots("live") == ("engine-1",)
+
+
+def test_a_versions_sizes_for_joining_prompts_are_shown(folder_world: World) -> None:
+    version = make_version(0)
+    captured = {"graph_mode": "FULL_AND_PIECEWISE", "capture_sizes": (4, 16, 40), "graph_count": 6}
+    plan = version.plan.model_copy(update=captured)
+    name = folder_world.store.put(version.model_copy(update={"plan": plan}))
+    done = CliRunner().invoke(app, ["show", name, "--store", folder_world.store.url])
+    assert done.exit_code == 0, done.output
+    assert "3 capture sizes, 6 graphs" in done.output
+    assert "of the sizes, 40 tokens are for steps in which prompts join" in done.output
