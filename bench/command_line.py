@@ -1,5 +1,6 @@
 """How a result file names the command that made it: without the paths of one machine."""
 
+import pathlib
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -33,3 +34,8 @@ def told(module: str, arguments: Sequence[str], places: Mapping[str, str] = PLAC
             words.append(argument)
         option = argument
     return f"python -m {module} {shlex.join(words)}"
+
+
+def placeless(text: str, work: pathlib.Path) -> str:
+    """A result's text without the paths of one machine: of the work folder, and of home."""
+    return text.replace(str(work), "FOLDER").replace(str(pathlib.Path.home()), "HOME")

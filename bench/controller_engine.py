@@ -36,7 +36,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.command_line import told
+from bench.command_line import placeless, told
 from bench.evaluation.window import window_of
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineAddress, EngineApi
@@ -334,10 +334,11 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
         plugin=PluginMode.MEASURE,
     )
     probe = probe_engine(options.engine)
+    machine = ("vllm", "torch_version", "driver_version", "gpus", "cpu")
     found: dict[str, Any] = {
         "what": "the controller on a real engine, from bad tables and through changed traffic",
         "command": told("bench.controller_engine", sys.argv[1:]),
-        "machine": {k: probe[k] for k in ("vllm", "torch_version", "driver_version", "gpus")},
+        "machine": {k: probe[k] for k in machine},
         "synthetic": "dummy weights and synthetic acceptance" if request.synthetic else "nothing",
         "concurrency": options.concurrency,
         "scenes": [],
@@ -408,7 +409,7 @@ def switch_survival(live: LiveEngine, survival: list[float]) -> None:
 def keep(found: dict[str, Any], scene: dict[str, Any], options: argparse.Namespace) -> None:
     """Add a scene and write the file."""
     found["scenes"].append(scene)
-    options.out.write_text(json.dumps(found, indent=1, default=float))
+    options.out.write_text(placeless(json.dumps(found, indent=1, default=float), options.work))
 
 
 if __name__ == "__main__":

@@ -76,6 +76,7 @@ def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
         command=told("bench.run", sys.argv[1:]),
         engine=probe_engine(options.engine),
         out=options.out,
+        work=options.work,
     )
     first = scenario.traffic[0] if scenario.traffic else None
     tuned = facts.tuned(first, first=True)

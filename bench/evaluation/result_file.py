@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from bench.command_line import placeless
 from bench.evaluation.arms import Arm
 from bench.evaluation.cells import Cells
 from bench.evaluation.compare import Bout
@@ -43,6 +44,7 @@ class Result:
     command: str
     engine: dict[str, Any]
     out: pathlib.Path
+    work: pathlib.Path
     boot_time_s: float = 0.0
     controller_left_out: str | None = None
     prompt_tok: float = 0.0
@@ -80,7 +82,7 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """The file's content."""
         scenario = self.scenario
-        machine = ("vllm", "torch_version", "driver_version", "gpus", "processor")
+        machine = ("vllm", "torch_version", "driver_version", "gpus", "cpu")
         synthetic = "dummy weights, synthetic acceptance" if scenario.synthetic else "nothing"
         return {
             "what": scenario.what,
@@ -104,7 +106,8 @@ def write_result(result: Result) -> None:
     """Write the file, whole or not at all."""
     result.out.parent.mkdir(parents=True, exist_ok=True)
     writing = result.out.with_suffix(".writing")
-    writing.write_text(json.dumps(result.to_json(), indent=1, default=str) + "\n")
+    text = json.dumps(result.to_json(), indent=1, default=str) + "\n"
+    writing.write_text(placeless(text, result.work))
     writing.replace(result.out)
 
 
