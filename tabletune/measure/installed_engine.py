@@ -31,7 +31,8 @@ class InstalledEngine(BaseModel):
 
     requirement: as asked for; None for one that existed. python: its interpreter.
     owned: made here, so that removing may delete it. lock_sha256: of the lock file used.
-    plugin_source: where the plugin came from, in words. extras: of the plugin, as asked for.
+    plugin_source: where the plugin came from, in words. extras: of the plugin, as asked for;
+    extras_sha256: of their lock files, None where they were installed without.
     install_time_s: making it took.
     """
 
@@ -50,6 +51,7 @@ class InstalledEngine(BaseModel):
     plugin_version: str | None
     plugin_source: str | None
     extras: tuple[Extra, ...] = ()
+    extras_sha256: str | None = None
     lock_sha256: str | None
     created: datetime.datetime
     install_time_s: float
