@@ -3,6 +3,7 @@
 EngineError
  ├─ PortTaken          the port asked for belongs to another program
  ├─ EngineNotStarted   no process could be made at all
+ │   └─ NoRoomForLog   because the disk of its log is full
  ├─ EngineDied         the process ended, in its start or later
  └─ EngineNotReady     it lives, but did not become healthy in time
 """
@@ -28,6 +29,21 @@ class PortTaken(EngineError):
 
 class EngineNotStarted(EngineError):
     """No engine process could be made: wrong Python path, log file not writable."""
+
+
+class NoRoomForLog(EngineNotStarted):
+    """The disk of an engine's log is full, so no engine was started. Attributes: log_path.
+
+    Another setting of the engine would meet the same.
+    """
+
+    def __init__(self, log_path: pathlib.Path, reason: str) -> None:
+        self.log_path = log_path
+        super().__init__(
+            f"expected room for the engine's log at {str(log_path)!r}, found none ({reason}); free "
+            f"some space or choose another folder, then run the same command again: what was "
+            f"measured is kept"
+        )
 
 
 def _with_log(message: str, hint: str, log_path: pathlib.Path, tail: Sequence[str]) -> str:

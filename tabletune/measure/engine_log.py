@@ -1,8 +1,10 @@
 """Reads what a vLLM engine writes into its log: the phase of its start, and why it died."""
 
+import errno
 import os
 import pathlib
 import re
+import tempfile
 from typing import Final
 
 #: Text in a log line -> the phase that begins there, in words. Checked in this order.
@@ -145,6 +147,26 @@ HINTS: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 )
 
 
+#: What must be free for an engine's log: a boot writes about 50 kB, a request about 100 bytes.
+ROOM_BYTES: Final = 1 << 20
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def no_room(log_path: pathlib.Path) -> str:
+    """Why the folder of this log takes no more, or "" where it has `ROOM_BYTES` left.
+
+    An engine that serves goes on without its log: Python's logging drops what it cannot write.
+    What it prints in other ways, such as the progress bars of its start, ends it instead.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=log_path.parent) as file:
+            os.posix_fallocate(file.fileno(), 0, ROOM_BYTES)  # quotas and limits count, too
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            return error.strerror or str(error)
+    return ""
+
+
 def phase_of(line: str) -> str | None:
     """The phase that this log line begins, or None if it begins none."""
     return next((phase for mark, phase in PHASES if mark in line), None)
@@ -162,6 +184,15 @@ def hint_for(log_text: str, exit_status: int | None = None) -> str:
             "VLLM_CPU_KVCACHE_SPACE (GiB) or --max-num-seqs, or free some memory."
         )
     return ""
+
+
+def hint_without_room(reason: str) -> str:
+    """What to do where the log's disk is full; `reason` is what `no_room` says."""
+    return (
+        f"The disk of the engine's log is full ({reason}): what ended the engine may be missing "
+        "from the log, and may be that it could not write it. Free some space, then run the same "
+        "command again: what was measured is kept."
+    )
 
 
 def is_fatal(line: str) -> bool:

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TypeVar
 
-from tabletune.measure.engine_errors import EngineError
+from tabletune.measure.engine_errors import EngineError, NoRoomForLog
 from tabletune.measure.progress import Progress
 from tabletune.measure.qualify_result import QualificationResult
 from tabletune.records.plan import CapturePlan, Envelope
@@ -98,7 +98,7 @@ def qualify_with_fallback(
 
     Raises:
         NothingQualified: no plan passed; the message lists each attempt. NothingBooted: none
-            even started.
+            even started. NoRoomForLog: no plan can be tried, none of them is at fault.
     """
     attempts, kept = list[Attempt](), list[tuple[CapturePlan, QualificationResult]]()
     last: tuple[CapturePlan, QualificationResult] | None = None
@@ -108,6 +108,8 @@ def qualify_with_fallback(
         try:
             with boot(plan) as engine:
                 result = qualify_plan(engine, plan)
+        except NoRoomForLog:
+            raise
         except EngineError as error:
             attempts.append(_attempt(plan, False, f"it did not start or died: {error}"))
             progress.say(f"{description} failed: {error}")

@@ -26,6 +26,7 @@ from tabletune.measure.engine_errors import (
     EngineError,
     EngineNotReady,
     EngineNotStarted,
+    NoRoomForLog,
     PortTaken,
 )
 from tabletune.measure.launch import HOST, EngineLaunch, check_port, free_port
@@ -72,7 +73,7 @@ class RunningEngine:
         """Start the process; use `start_engine` to get one that is healthy.
 
         Raises:
-            EngineNotStarted: no process could be made.
+            EngineNotStarted: no process could be made. NoRoomForLog: its log's disk is full.
         """
         self.launch = launch
         self.port = port
@@ -83,10 +84,14 @@ class RunningEngine:
         self._exit: EngineExit | None = None
         self._left: list[int] = []
         self._events = b""
+        self._problem = ""
         environment = launch.full_environment(os.environ if inherited is None else inherited)
         command = launch.command_line(port)
         try:
             self.log_path.parent.mkdir(parents=True, exist_ok=True)
+            full = engine_log.no_room(self.log_path)
+            if full:
+                raise NoRoomForLog(self.log_path, full)
             with self.log_path.open("ab") as log:
                 self.log_start_bytes = log.seek(0, os.SEEK_END)
                 self._supervisor = subprocess.Popen(
@@ -147,11 +152,18 @@ class RunningEngine:
         return EngineDied(
             status,
             while_doing,
-            engine_log.cause_of(text),
-            engine_log.hint_for(text, status),
+            self._problem or engine_log.cause_of(text),
+            self._hint(text, status),
             self.log_path,
             self.log_tail(),
         )
+
+    def _hint(self, log_text: str, exit_status: int | None = None) -> str:
+        """What to do, by what the log says and by what it may have had no room for."""
+        full = engine_log.no_room(self.log_path)
+        hints = [engine_log.hint_for(log_text, exit_status)]
+        hints += [engine_log.hint_without_room(full)] if full else []
+        return "\n".join(hint for hint in hints if hint)
 
     def log_tail(self, lines: int = 25) -> list[str]:
         """The last lines of the engine's log."""
@@ -198,7 +210,7 @@ class RunningEngine:
                 self.boot_time_s = clock.now_s() - start_s
                 return
             if waited_s > deadline_s:
-                hint = engine_log.hint_for(self._log_of_this_start())
+                hint = self._hint(self._log_of_this_start())
                 raise EngineNotReady(waited_s, follower.phase, hint, self.log_path, self.log_tail())
             clock.sleep_s(POLL_S)
 
@@ -262,8 +274,7 @@ class RunningEngine:
                 self._exit = EngineExit(event["exit_status"])
             elif event["event"] == "failed":
                 self._exit = EngineExit(None)
-                with self.log_path.open("ab") as log:
-                    log.write(f"could not run the engine's Python: {event['error']}\n".encode())
+                self._problem = f"could not run the engine's Python: {event['error']}"
             elif event["event"] == "stopped":
                 self._left = event["left"]
 
@@ -282,7 +293,7 @@ def start_engine(
     engine is stopped before the error leaves.
 
     Raises:
-        PortTaken, EngineNotStarted, EngineDied, EngineNotReady.
+        PortTaken, EngineNotStarted, NoRoomForLog, EngineDied, EngineNotReady.
     """
     clock = clock or SystemClock()
     if launch.port is not None:

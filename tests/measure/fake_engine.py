@@ -5,10 +5,12 @@
 Modes: serve (until /die is asked for), dies (at boot), hangs (never serves), family (serves;
 a child and a grandchild in sessions of their own, their process ids in FILE; deaf to SIGINT
 and SIGTERM), stuck (reports a fatal error at boot but stays), outrun (the first time, finds
-its port taken; then serves; FILE remembers).
+its port taken; then serves; FILE remembers), fills (fills the disk of FILE, then prints).
 """
 
+import contextlib
 import http.server
+import logging
 import os
 import pathlib
 import signal
@@ -28,12 +30,23 @@ PARENT = (
 )
 
 
+def fill(path: str) -> None:
+    """Write to a file until its disk is full."""
+    with open(path, "ab", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(b"x" * 4096)
+
+
 class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers /health; /die ends the process with status 7."""
+    """Answers /health; /fill fills a disk; /die ends the process with status 7."""
 
     def do_GET(self) -> None:
+        if self.path == "/fill":
+            fill(sys.argv[3])
+        if self.path != "/health":
+            logging.error("GET %s %s", self.path, "." * 4096)  # what fails is dropped
         if self.path == "/die":
-            print("RuntimeError: CUDA error: an illegal memory access was encountered", flush=True)
+            logging.error("RuntimeError: CUDA error: an illegal memory access was encountered")
             os._exit(7)
         self.send_response(200)
         self.end_headers()
@@ -52,6 +65,9 @@ def main() -> None:
     if mode == "dies":
         print("api_server.py: error: unrecognized arguments: --nonsense", flush=True)
         sys.exit(2)
+    if mode == "fills":
+        fill(sys.argv[3])
+        print("Capturing CUDA graphs" + "." * 4096, flush=True)
     if mode == "outrun" and not pathlib.Path(sys.argv[3]).exists():
         pathlib.Path(sys.argv[3]).write_text("once")
         sys.exit("ERROR: [Errno 98] error while attempting to bind: address already in use")

@@ -1,13 +1,14 @@
 """The pure parts of qualification: walks, envelopes, divergence, the choice between plans."""
 
 import itertools
+import pathlib
 from contextlib import contextmanager
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tabletune.measure.engine_errors import EngineNotStarted
+from tabletune.measure.engine_errors import EngineNotStarted, NoRoomForLog
 from tabletune.measure.progress import Silent
 from tabletune.measure.qualify_cells import CellStatistics
 from tabletune.measure.qualify_envelope import build_envelope, passed_sizes, ranges_of
@@ -233,3 +234,17 @@ def test_no_shared_cell_keeps_the_plan_expected_to_be_faster():
     other = QualificationResult(**{**bare.__dict__, "cells": ()})
     boots = Boots({"FULL": other, "PIECEWISE": result_of(None)})
     assert boots.choose().plan.graph_mode == "FULL"
+
+
+def test_a_full_disk_is_no_plans_fault():
+    class FullDisk(Boots):
+        @contextmanager
+        def boot(self, tried):
+            self.events.append(f"start {tried.graph_mode}")
+            raise NoRoomForLog(pathlib.Path("engine.log"), "No space left on device")
+            yield
+
+    boots = FullDisk({"FULL": result_of(None), "PIECEWISE": result_of(None)})
+    with pytest.raises(NoRoomForLog):
+        boots.choose()
+    assert boots.events == ["start FULL"]

@@ -13,7 +13,7 @@ Like vLLM it has a second process in a session of its own, the engine core, and 
 fatal error when that dies. FAKE_ENGINE_STATE names a folder: each boot adds a line to
 boots.jsonl. Faults are put in by variables:
 
-    FAKE_ENGINE_BOOT         dies | hangs | hangs_without_plugin | plugin_off
+    FAKE_ENGINE_BOOT         prints | dies | hangs | hangs_without_plugin | plugin_off
     FAKE_ENGINE_SLOW_TABLE   factor on step time while a table was swapped in
     FAKE_ENGINE_REJECTS      1: no guess is ever accepted
     FAKE_ENGINE_SILENT       1: the drafter never proposes anything
@@ -23,6 +23,7 @@ boots.jsonl. Faults are put in by variables:
 
 import http.server
 import json
+import logging
 import os
 import pathlib
 import random
@@ -42,6 +43,7 @@ from typing import Any
 STRETCH_TOK = 4
 PREDICTABLE = 0.6
 MAX_MODEL_LEN = 1024
+LOG = logging.getLogger("engine")
 KNOWN_ARGUMENTS = {
     *("--host", "--port", "--model", "--max-num-seqs", "--speculative-config"),
     *("--compilation-config", "--dtype", "--max-model-len", "--load-format"),
@@ -245,7 +247,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
     dead = False
 
     def log_message(self, format: str, *arguments: object) -> None:
-        """Say nothing."""
+        """A line a request, as uvicorn writes it."""
+        LOG.info('%s - "%s" %s', self.client_address[0], *arguments[:2])
 
     def do_GET(self) -> None:
         if Handler.dead:
@@ -356,8 +359,8 @@ def watch(core: subprocess.Popen[bytes]) -> None:
     """What vLLM's server does when its engine core has died: fail every call, or end."""
     core.wait()
     Handler.dead = True
-    print("(EngineCore pid=1) ERROR [core.py:1510] EngineCore encountered a fatal error.")
-    print("vllm.v1.engine.exceptions.EngineDeadError: EngineCore died unexpectedly", flush=True)
+    LOG.error("(EngineCore pid=1) ERROR [core.py:1510] EngineCore encountered a fatal error.")
+    LOG.error("vllm.v1.engine.exceptions.EngineDeadError: EngineCore died unexpectedly")
     if not os.environ.get("FAKE_ENGINE_LINGERS"):
         os._exit(1)
 
@@ -370,7 +373,10 @@ def main() -> None:
     with (state / "boots.jsonl").open("a") as file:
         facts = {"pid": os.getpid(), "core_pid": core.pid, "arguments": sys.argv[1:]}
         file.write(json.dumps(facts) + "\n")
-    print(f"Starting to load model {options['--model']} …", flush=True)
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    LOG.info("Starting to load model %s …", options["--model"])
+    if fault == "prints":  # not through logging, as progress bars do
+        print("Capturing CUDA graphs", flush=True)
     if fault == "dies":
         print("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB", flush=True)
         sys.exit(1)
