@@ -4,12 +4,13 @@
     python -m bench.overhead --out bench/results/overhead.json \
         --engine PYTHON --model FOLDER [--pairs 12] [--logs FOLDER]
 
-Without an engine: the hot path, which is all that runs on the engine's own thread. For each kind
-of step at 256 requests, a hooked scheduler against a plain one that does nothing, step by step
-(the least of many repeats of each step, so that a busy machine does not count; the spread is
-over steps). Then so many steps in a row: time and memory of the first and the last 100,000. Then
-one turn of the background thread, in processor seconds: what it may take from the engine's thread
-while it holds the interpreter.
+Without an engine: the hot path, which is all that runs on the engine's own thread where a source
+is followed. For each kind of step at 256 requests, a hooked scheduler against a plain one that
+does nothing, step by step (the least of many repeats of each step, so that a busy machine does not
+count; the spread is over steps). Then so many steps in a row: time and memory of the first and the
+last 100,000, and what the background thread spends to complete each step's record. Then one turn
+of that thread, in processor seconds: what it may take from the engine's thread while it holds the
+interpreter.
 
 With an engine: two real ones side by side, one as it comes and one with the plugin following a
 store, learning and deciding in mode shadow (which swaps nothing, so that both do the same work),
@@ -32,6 +33,7 @@ from typing import Any
 import numpy as np
 
 from bench.overhead_steps import KINDS, PlainScheduler, steps
+from tabletune_vllm.live.start import MOST_PENDING
 from tabletune_vllm.runtime import Runtime
 from tabletune_vllm.seam.hooks import attach
 from tabletune_vllm.settings import Settings
@@ -89,15 +91,18 @@ def hot_path(count: int) -> dict[str, object]:
         "us_per_step": kinds,
         "us_per_step_without_statistics": silent,
         "many_steps": many_steps(count),
+        "many_steps_without_statistics": many_steps(count, log_stats=False),
         "background_turn_ms": turn_ms(),
     }
 
 
 def engine(batch: int, log_stats: bool) -> tuple[PlainScheduler, Runtime]:
-    """A hooked scheduler."""
+    """A hooked scheduler, with records completed beside it as where a source is followed."""
     scheduler = PlainScheduler(batch)
     scheduler.log_stats = log_stats
-    return scheduler, attach(scheduler, Settings(measure=True), "0.32.0")
+    runtime = attach(scheduler, Settings(measure=True), "0.32.0")
+    runtime.observer.most_pending = MOST_PENDING
+    return scheduler, runtime
 
 
 def step_cost_us(kind: str, log_stats: bool = True, repeats: int = 25) -> dict[str, float]:
@@ -108,6 +113,8 @@ def step_cost_us(kind: str, log_stats: bool = True, repeats: int = 25) -> dict[s
     hooked, runtime = engine(BATCH, log_stats)
     least = np.full((2, len(sequence)), np.inf)
     for _ in range(repeats):
+        # The background thread's part, at its next turn.
+        runtime.observer.settle()
         for row, scheduler in enumerate((plain, hooked)):
             for at, (output, model_output) in enumerate(sequence):
                 begun = time.perf_counter()
@@ -122,25 +129,36 @@ def step_cost_us(kind: str, log_stats: bool = True, repeats: int = 25) -> dict[s
     return {"median": middle, "p10": low, "p90": high, "mean": round(float(cost.mean()), 2)}
 
 
-def many_steps(count: int, window: int = 100_000) -> dict[str, float]:
-    """Whether time and memory stay what they are: the first and the last steps of many."""
+def many_steps(
+    count: int, window: int = 100_000, turn: int = 200, *, log_stats: bool = True
+) -> dict[str, float]:
+    """Whether time and memory stay what they are: the first and the last steps of many.
+
+    turn: steps between two turns of the background thread. The times are those of hooked steps
+    whole, with what the plain scheduler does.
+    """
     sequence = [step for kind in KINDS for step in steps(kind, BATCH, 50)]
-    scheduler, runtime = engine(BATCH, True)
+    scheduler, runtime = engine(BATCH, log_stats)
     window = min(window, count // 2)
     marks = {window: "first", count: "last"}
     figures: dict[str, float] = {"steps": count, "window": window}
-    spent = 0.0
+    spent = completing = 0.0
     for number in range(1, count + 1):
         output, model_output = sequence[number % len(sequence)]
         begun = time.thread_time()
         scheduler.update_from_output(output, model_output)
         spent += time.thread_time() - begun
+        if number % turn == 0:
+            begun = time.thread_time()
+            runtime.observer.settle()
+            completing += time.thread_time() - begun
         if number in marks:
             name = marks[number]
             figures[f"{name}_us_per_step"] = round(spent / window * 1e6, 2)
             figures[f"{name}_resident_mib"] = round(resident_mib(), 1)
         if number == count - window:
             spent = 0.0
+    figures["completing_us_per_step"] = round(completing / count * 1e6, 2)
     if runtime.reason is not None:
         raise RuntimeError(runtime.reason)
     return figures

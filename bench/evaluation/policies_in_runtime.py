@@ -85,6 +85,8 @@ class Policies:
             name: HandPolicy.of(runtime.boot, PolicyTable(policy_of(spec), usable))
             for name, spec in file["policies"].items()
         }
+        # A policy sees each step before it chooses for the next.
+        runtime.observer.most_pending = 0
         ring = runtime.observer.ring
         append = ring.append
 

@@ -40,6 +40,7 @@ class Runtime:
     ) -> None:
         self.facts = facts
         self.observer = Observer(StepRing(facts.max_draft_length, ring_steps))
+        self.observer.failed = self.turn_off
         self.reason: str | None = None
         # What the seam read about captured graphs, once it was asked.
         self.graphs: dict[str, object] | None = None
@@ -99,6 +100,7 @@ class Runtime:
         if self.reason is not None:
             return
         self.reason = reason
+        self.observer.patience_s = 0.0
         self._pin = self._schedule = self._hand_table = self._probe = self._routes = None
         self._base = self.boot
         for step in (lambda: self._set_lookup(self._boot_list), self._unhook):
@@ -111,6 +113,7 @@ class Runtime:
     def orphan(self, start: Callable[[], None]) -> None:
         """In a forked child: a lock that another thread held is held there for ever."""
         self._lock = threading.Lock()
+        self.observer.orphan()
         self.start = start
 
     def start_again(self) -> None:

@@ -16,7 +16,8 @@ class Step:
     verified in the next; counts: the step's sums, or None where draft_counts holds them; new
     and resumed: requests that start or recompute; cached and
     cached_outputs: the others, and the output tokens each had (or surely has in flight);
-    outputs: the new tokens per request, as vLLM left them.
+    outputs: the new tokens per request, as vLLM left them; disturbed: it was a call of an
+    endpoint that may have made it long.
     """
 
     time_s: float
@@ -37,6 +38,7 @@ class Step:
     graph_mode: int
     padded_tokens: int
     counts: Counts | None = None
+    disturbed: bool = False
 
 
 def draft_sizes(
@@ -55,7 +57,8 @@ def draft_sizes(
 def is_thinned(names: Sequence[str], last: Sequence[str]) -> bool:
     """Whether names is last with one or two left out, as when requests have ended.
 
-    Finds each gap by halving, comparing slices: less work than looking every name up.
+    Finds each gap by halving, comparing slices, and by a look at the last few: less work than
+    looking every name up.
     """
     gaps = len(last) - len(names)
     if not 0 < gaps <= 2:
@@ -63,10 +66,12 @@ def is_thinned(names: Sequence[str], last: Sequence[str]) -> bool:
     start = 0
     for gone in range(gaps):
         end = len(names)
-        while start < end:
+        while end - start > 8:
             middle = (start + end) // 2
             if names[start : middle + 1] == last[start + gone : middle + gone + 1]:
                 start = middle + 1
             else:
                 end = middle
+        while start < end and names[start] == last[start + gone]:
+            start += 1
     return names[start:] == last[start + gaps :]

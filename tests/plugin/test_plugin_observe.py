@@ -1,11 +1,14 @@
 """What is derived from a step: prefills, the K in force, counts per position."""
 
+import struct
+import threading
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tabletune_vllm.observe import Observer
+from tabletune_vllm.observe import LONGEST_QUEUE, Observer
 from tabletune_vllm.ring import StepRing, decode_steps
 from tabletune_vllm.step import Step
 
@@ -145,3 +148,73 @@ def test_counts_per_position_equal_a_plain_count(pairs: list[tuple[int, int]]) -
     assert columns["verified_requests"][1] == sum(d > 0 for d, _ in pairs)
     assert not any(map(any, observer.draft_counts))
     assert observer.totals()["drafted_through"] == columns["drafted_through"][1]
+
+
+def test_steps_wait_for_another_thread_up_to_a_number_and_then_one_is_completed_each_time() -> None:
+    observer = _observer()
+    ring = observer.ring
+    observer.most_pending = 3
+    for number in range(5):
+        observer.record(_decode({"a": 0}, draft_length=1, time_s=float(number)))
+    assert ring.next == 2
+    thread = threading.Thread(target=observer.settle)
+    thread.start()
+    thread.join()
+    assert ring.next == 5
+    assert _columns(observer)["step_time_s"] == [0.0, 1.0, 1.0, 1.0, 1.0]
+
+
+def test_a_step_does_not_wait_while_another_thread_completes_steps() -> None:
+    observer = _observer()
+    ring = observer.ring
+    with observer._lock:
+        for number in range(3):
+            observer.record(_decode({"a": 0}, time_s=float(number)))
+        assert ring.next == 0
+    assert observer.totals()["steps"] == 3
+
+
+def test_steps_that_nobody_completes_do_not_pile_up() -> None:
+    observer = _observer()
+    with observer._lock:
+        for number in range(LONGEST_QUEUE):
+            observer.record(_decode({"a": 0}, time_s=float(number)))
+        with pytest.raises(RuntimeError, match="nobody"):
+            observer.record(_decode({"a": 0}))
+
+
+def test_a_call_marks_the_step_that_it_falls_into_though_that_is_completed_later() -> None:
+    observer = _observer()
+    observer.most_pending = 9
+    observer.record(_decode({"a": 0}))
+    observer.disturbed = True
+    observer.record(_decode({"a": 0}, time_s=1.0))
+    observer.record(_decode({"a": 0}, time_s=2.0))
+    assert _columns(observer)["disturbed"] == [0, 1, 0]
+
+
+def test_a_waiting_step_holds_no_list_for_each_request_unless_one_must_be_looked_at() -> None:
+    observer = _observer()
+    observer.most_pending = 9
+    plain, chunked = _decode({"a": 2, "b": 2}), _decode({"a": 2, "b": 2})
+    chunked.scheduled_tokens += 5
+    for step in (plain, chunked):
+        observer.record(step)
+        assert not step.outputs
+    assert not plain.drafts
+    assert chunked.drafts
+
+
+def test_a_step_that_cannot_be_completed_is_told_of() -> None:
+    observer = _observer()
+    observer.most_pending = 9
+    observer.record(_decode({"a": 0}, graph_mode="odd"))
+    with pytest.raises(struct.error):
+        observer.settle()
+    reasons: list[str] = []
+    observer.failed = reasons.append
+    observer.record(_decode({"a": 0}, graph_mode="odd"))
+    observer.record(_decode({"a": 0}))
+    assert observer.totals()["steps"] == 0
+    assert len(reasons) == 1
+    assert "recording a step failed" in reasons[0]

@@ -1,5 +1,6 @@
 """From the ring of step records to the controller's columns."""
 
+from collections.abc import Callable
 from typing import cast
 
 import numpy as np
@@ -14,11 +15,13 @@ class StepReader:
     There is no lock: a record is complete once the ring's `next` has moved past it, and those
     that were overwritten while they were copied are left out. `lost` counts records that were
     never seen, `implausible` those with impossible values: counters or clocks that run
-    backwards, more accepted than drafted. Neither reaches the controller.
+    backwards, more accepted than drafted. Neither reaches the controller. settle: called before
+    each read, so that the ring has every step so far.
     """
 
-    def __init__(self, ring: StepRing) -> None:
+    def __init__(self, ring: StepRing, settle: Callable[[], None] = lambda: None) -> None:
         self._ring = ring
+        self._settle = settle
         self._dtype = record_dtype(ring.max_draft_length)
         self.position = ring.next
         self.lost = 0
@@ -26,10 +29,12 @@ class StepReader:
 
     def skip(self) -> None:
         """Leave out what was recorded so far."""
+        self._settle()
         self.position = self._ring.next
 
     def read(self) -> StepColumns:
         """The new steps, oldest first."""
+        self._settle()
         batch = self._ring.read(self.position, self._ring.capacity)
         safe = self._ring.next - self._ring.capacity
         overwritten = min(max(0, safe - batch["first"]), batch["next"] - batch["first"])

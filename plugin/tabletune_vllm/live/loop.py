@@ -47,7 +47,7 @@ class Loop:
         self.suspended: str | None = None
         self.observation: LiveObservation | None = None
         self._applier = Applier(runtime)
-        self.reader = StepReader(runtime.observer.ring)
+        self.reader = StepReader(runtime.observer.ring, runtime.observer.settle)
         self._log = log
         self._from_s: float | None = None
         self._full_drafts = not runtime.facts.method.startswith(SHORT_PROPOSALS)

@@ -13,6 +13,10 @@ from tabletune_vllm.settings import FollowSettings
 if TYPE_CHECKING:
     from tabletune_vllm.live.follow import Following
 
+# Steps that wait for the background thread, at most: its turns are a second apart, and where
+# steps are so short that there are more of them, few requests make each cheap to complete.
+MOST_PENDING = 256
+
 
 def start_following(
     runtime: Runtime, settings: FollowSettings, engine_self: Callable[[], Any]
@@ -34,6 +38,7 @@ def start_following(
         settings.tick_s,
     )
     runtime.live_status = status
+    runtime.observer.most_pending = MOST_PENDING
     background.orphaned = lambda: runtime.orphan(background.start)
     logger.info("TableTune follows %s of %s", settings.channel, settings.source)
     background.start()
