@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from filelock import FileLock, Timeout
 
+from tabletune.durable_file import write_durably
 from tabletune.maintain.processes import ProcessId, own_process
 from tabletune.measure.clock import Clock, SystemClock
 
@@ -113,11 +114,7 @@ def _tell(lock: pathlib.Path, what: str, clock: Clock) -> None:
     """Write who holds the lock. Only a help for people: failing to is no reason to stop."""
     facts = {"process": own_process().facts(), "what": what, "since": clock.utc()}
     with contextlib.suppress(OSError):
-        path = _beside(lock)
-        temporary = path.with_suffix(f".{os.getpid()}")
-        temporary.write_text(json.dumps(facts))
-        temporary.chmod(0o644)
-        os.replace(temporary, path)
+        write_durably(_beside(lock), json.dumps(facts).encode(), mode=0o644)
 
 
 def _untell(lock: pathlib.Path) -> None:

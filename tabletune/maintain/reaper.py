@@ -12,11 +12,11 @@ import os
 import pathlib
 import secrets
 import signal
-import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from tabletune.durable_file import write_durably
 from tabletune.maintain.gpu_lock import lock_folder, make_shared
 from tabletune.maintain.processes import (
     ProcessId,
@@ -154,12 +154,7 @@ def _write(marker: Marker) -> None:
     folder = marker.path.parent
     make_shared(folder.parent)
     make_shared(folder)
-    handle, name = tempfile.mkstemp(dir=folder, prefix=".writing-")
-    with os.fdopen(handle, "w") as file:
-        json.dump(facts, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(name, marker.path)
+    write_durably(marker.path, json.dumps(facts).encode(), mode=0o600)
 
 
 def _carriers(word: str) -> list[int]:

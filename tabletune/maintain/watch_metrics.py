@@ -5,12 +5,11 @@ ever looked at and still is in the deployments file, so that an alert fires on w
 happen: a retune that is due and does not succeed, or no look at all.
 """
 
-import os
 import pathlib
-import tempfile
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from tabletune.durable_file import write_durably
 from tabletune.maintain.watch_state import LastLook
 
 #: Name → help. All are gauges; times are Unix seconds.
@@ -43,17 +42,8 @@ def write_metrics(text: str, path: pathlib.Path) -> None:
     Raises:
         OSError: it cannot be written; what was there before is untouched.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # The collector reads every file that ends in .prom: the unfinished one must not.
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-", suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        pathlib.Path(name).chmod(0o644)
-        os.replace(name, path)
-    except BaseException:
-        pathlib.Path(name).unlink(missing_ok=True)
-        raise
+    # The collector reads every file that ends in .prom: the unfinished one does not.
+    write_durably(path, text.encode(), mode=0o644)
 
 
 def _family(name: str, samples: Iterable[tuple[str, float]]) -> str:

@@ -1,13 +1,12 @@
 """What a watch remembers from one time to the next. Losing it costs time and nothing else."""
 
 import contextlib
-import os
 import pathlib
-import tempfile
 from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from tabletune.durable_file import write_durably
 from tabletune.records.fingerprint import ModelFacts
 
 FORMAT: Final = 1
@@ -116,14 +115,4 @@ def save_state(state: WatchState, path: pathlib.Path) -> None:
     Raises:
         OSError: it cannot be written; what was there before is untouched.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(state.model_dump_json())
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(name, path)
-    except BaseException:
-        pathlib.Path(name).unlink(missing_ok=True)
-        raise
+    write_durably(path, state.model_dump_json().encode(), mode=0o600)

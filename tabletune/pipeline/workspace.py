@@ -10,14 +10,13 @@ OUT/store/                       the table store, unless another is named
 
 import contextlib
 import json
-import os
 import pathlib
-import tempfile
 from collections.abc import Iterator
 from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
+from tabletune.durable_file import write_durably
 from tabletune.records.base import Record, RecordError
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -120,17 +119,9 @@ class Workspace:
             WorkspaceError: the disk is full or the folder cannot be written.
         """
         self._make(path.parent)
-        temporary = None
         try:
-            handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".writing-")
-            with os.fdopen(handle, "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
+            write_durably(path, data, mode=0o600)
         except OSError as error:
-            if temporary:
-                pathlib.Path(temporary).unlink(missing_ok=True)
             advice = "free space or choose another --out; what was there before is untouched"
             raise WorkspaceError(path, f"cannot be written ({error.strerror})", advice) from error
 

@@ -1,9 +1,9 @@
 """Writes a report into a folder: one HTML page and the plots as PNG files."""
 
 import contextlib
-import os
 import pathlib
 
+from tabletune.durable_file import write_durably
 from tabletune.report.report_input import ReportFiles, ReportInput
 
 HTML_NAME = "report.html"
@@ -28,16 +28,10 @@ def write_report(report: ReportInput, folder: pathlib.Path) -> ReportFiles:
     folder.mkdir(parents=True, exist_ok=True)
     pngs: list[pathlib.Path] = []
     for name, data in drawn.pngs.items():
-        _replace(folder / f"{name}.png", data)
+        write_durably(folder / f"{name}.png", data)
         pngs.append(folder / f"{name}.png")
     for name in drawn.missing:
         with contextlib.suppress(FileNotFoundError):
             (folder / f"{name}.png").unlink()
-    _replace(folder / HTML_NAME, text.encode("utf-8"))
+    write_durably(folder / HTML_NAME, text.encode("utf-8"))
     return ReportFiles(folder / HTML_NAME, tuple(pngs))
-
-
-def _replace(path: pathlib.Path, data: bytes) -> None:
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    os.replace(part, path)

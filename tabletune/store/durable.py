@@ -1,4 +1,4 @@
-"""Durable, atomic file writes, and a lock between processes."""
+"""What a folder store needs besides durable_file.py: errors, a lock, and tidying up."""
 
 import contextlib
 import errno
@@ -6,18 +6,13 @@ import fcntl
 import os
 import pathlib
 import time
-import uuid
 from collections.abc import Callable, Iterator
 
+from tabletune.durable_file import TEMPORARY_PREFIX
 from tabletune.store.errors import StoreBusy, StoreError, StoreFull, StoreUnwritable
-
-#: How the name of a file that is being written begins. Readers ignore such files; they are
-#: removed by the next writer, which holds the lock and so knows that nobody writes them.
-TEMPORARY_PREFIX = ".tmp-"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EACCES, errno.EPERM, errno.EROFS}
-_NO_FOLDER_SYNC = {errno.EINVAL, errno.ENOTSUP}
 
 
 @contextlib.contextmanager
@@ -40,48 +35,6 @@ def store_errors(path: pathlib.Path, what: str) -> Iterator[None]:
                 "give this user permission, or choose another store",
             ) from error
         raise StoreError(expected, repr(error), "look at the disk that it is on") from error
-
-
-def write_durably(path: pathlib.Path, data: bytes) -> None:
-    """Write a file so that readers and a power cut see it whole or not at all.
-
-    Raises:
-        OSError: it could not be written; a file that was there before is untouched.
-    """
-    make_folder(path.parent)
-    temporary = path.parent / f"{TEMPORARY_PREFIX}{uuid.uuid4().hex}"
-    try:
-        with open(temporary, "xb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
-        raise
-    sync_folder(path.parent)
-
-
-def make_folder(folder: pathlib.Path) -> None:
-    """Create a folder and its parents, each durably."""
-    if folder.is_dir():
-        return
-    make_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
-
-
-def sync_folder(folder: pathlib.Path) -> None:
-    """Make a folder's entries durable, where the file system can."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_FOLDER_SYNC:
-            raise
-    finally:
-        os.close(descriptor)
 
 
 def remove_temporaries(folder: pathlib.Path) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from tabletune.durable_file import make_folder, write_durably
 from tabletune.records.base import MAX_RECORD_BYTES, Record, RecordError
 from tabletune.records.control import MAX_CONTROL_BYTES, Control
 from tabletune.records.pointer import Pointer
@@ -24,10 +25,8 @@ from tabletune.store.base import (
 )
 from tabletune.store.durable import (
     exclusive_lock,
-    make_folder,
     remove_temporaries,
     store_errors,
-    write_durably,
 )
 from tabletune.store.errors import BadName, NotAStore, ObjectMissing, PointerCorrupt
 from tabletune.store.layout import (

@@ -3,7 +3,8 @@
 import hashlib
 import pathlib
 
-from tabletune.store.durable import store_errors, write_durably
+from tabletune.durable_file import write_durably
+from tabletune.store.durable import store_errors
 from tabletune.store.errors import NotAStore, StoreUnreachable, TooLarge
 from tabletune.store.layout import MARKER_KEY
 from tabletune.store.source import Blob

@@ -83,7 +83,7 @@ def test_only_the_seam_names_vllm() -> None:
 
 
 def test_the_plugin_uses_only_what_an_engine_may_carry() -> None:
-    allowed = {"core", "records", "identity", "store"}
+    allowed = {"core", "records", "identity", "store", "durable_file"}
     asked = {
         line.split()[1].split(".")[1]
         for path in python_files("plugin")

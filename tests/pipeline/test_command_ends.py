@@ -12,6 +12,7 @@ from deployment import Deployment, wait_until
 from fake_environment import FakeEnvironment
 
 from tabletune.commands.exit_codes import ExitCode
+from tabletune.durable_file import TEMPORARY_PREFIX
 
 #: How long measure/api.py waits for an answer of an engine that may live.
 API_TIMEOUT_S = 30.0
@@ -53,7 +54,7 @@ def test_a_signal_ends_a_run_in_any_stage(
     assert "what was measured is kept" in process.errors
     assert process.json["error"]["exit_status"] == status
     assert again.pointer() == before
-    assert list(again.out.rglob(".writing-*")) == []
+    assert list(again.out.rglob(f"{TEMPORARY_PREFIX}*")) == []
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from tabletune.durable_file import TEMPORARY_PREFIX
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 from tabletune.records.table import Range, Table
 
@@ -45,7 +46,7 @@ def test_a_full_disk_leaves_what_was_there(
         workspace.save("a" * 64, table(2))
     monkeypatch.undo()
     assert workspace.load("a" * 64, Table) == table(1)
-    leftovers = [p for p in tmp_path.rglob("*") if p.name.startswith(".writing-")]
+    leftovers = [p for p in tmp_path.rglob("*") if p.name.startswith(TEMPORARY_PREFIX)]
     assert leftovers == []
 
 

@@ -19,7 +19,7 @@ from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
 from tests.store.world import AT, World
 
-WRITING = ("durable.py",)
+WRITING = ("durable.py", "durable_file.py")
 
 
 def promote_and_die_at(root: pathlib.Path, step: int, version: str, verdict: str) -> bool:

@@ -12,11 +12,11 @@ import shutil
 from collections.abc import Mapping
 from typing import Final
 
+from tabletune.durable_file import write_durably
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.pointer import Pointer
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
-from tabletune.store.durable import write_durably
 from tabletune.store.folder_source import FolderSource
 from tabletune.store.layout import control_key, object_key, pointer_key
 from tabletune_vllm.source.engine_self import EngineSelf
