@@ -4,32 +4,54 @@ import contextlib
 import pathlib
 from typing import Any
 
-from prefect import serve
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.actions import WorkPoolCreate
 from prefect.exceptions import ObjectAlreadyExists, ParameterTypeError
+from prefect.logging import get_logger
+from prefect.logging.configuration import setup_logging
+from prefect.settings import PREFECT_API_URL
 
 from tabletune.maintain.deployments import load_deployments
+from tabletune.maintain.outage import Outage
+from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.request import RequestError
 from tabletune_flows import serving
-from tabletune_flows.server import check_server
+from tabletune_flows.patience import serve_patiently
+from tabletune_flows.server import check_server, wait_for_server, went_away
 from tabletune_flows.settings import deployments_path
 from tabletune_tasks import prepare
 from tabletune_tasks.names import pool_name
 
 
-def serve_all(config: pathlib.Path, limit: int) -> None:
-    """Serve every flow until this process is interrupted.
+def serve_all(config: pathlib.Path, limit: int, wait: bool = False) -> None:
+    """Serve every flow until this process is interrupted, through every outage of the server.
+
+    Args:
+        limit: runs at the same time.
+        wait: also for a server that does not answer at the start.
 
     Raises:
         DeploymentsError: the file cannot be used.
         RequestError: the server cannot be used.
     """
     known = load_deployments(config)
+    setup_logging()
+    what = f"the Prefect server at {PREFECT_API_URL.value() or 'a port of this process'}"
+    outage = Outage(what, SystemClock(), get_logger("serve").warning)
+    if wait:
+        wait_for_server(outage)
     check_server()
     made = serving.served(known, config)
-    serving.install_automations()
-    serve(*made, limit=limit, print_starting_message=True)
+    while True:
+        try:
+            serving.install_automations()
+            return serve_patiently(made, limit, outage)
+        except Exception as error:
+            if not went_away(error):
+                raise
+            outage.failed(error)
+            outage.pause()
+        wait_for_server(outage)
 
 
 def deploy_all(

@@ -1,5 +1,6 @@
 """Whether the Prefect server can be used, before anything is begun on it."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -11,6 +12,7 @@ from prefect.settings import (
     temporary_settings,
 )
 
+from tabletune.maintain.outage import Outage
 from tabletune.pipeline.request import RequestError
 
 #: A server that answers at all answers its greeting sooner.
@@ -25,6 +27,10 @@ class ServerUnusable(RequestError):
     def __init__(self, name: str, url: str, expected: str, found: str, advice: str) -> None:
         self.url = url
         super().__init__(name, expected, found, advice)
+
+
+class ServerSilent(ServerUnusable):
+    """It does not answer, or not as a Prefect server does; it may only be away."""
 
 
 def check_server() -> None:
@@ -54,13 +60,59 @@ def check_server() -> None:
                 f"{given} that it refuses (HTTP {status})",
                 "set it to USER:PASSWORD",
             ) from error
-        raise _silent(url, f"HTTP {status}") from error
-    except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-        raise _silent(url, f"{type(error).__name__}: {error}") from error
+        raise _unusable(ServerSilent, url, f"HTTP {status}") from error
+    except (httpx.InvalidURL, httpx.UnsupportedProtocol) as error:
+        raise _unusable(ServerUnusable, url, f"{type(error).__name__}: {error}") from error
+    except (httpx.HTTPError, OSError) as error:
+        raise _unusable(ServerSilent, url, f"{type(error).__name__}: {error}") from error
 
 
-def _silent(url: str, found: str) -> ServerUnusable:
+def wait_for_server(outage: Outage) -> None:
+    """Return once the server answers, however long that takes.
+
+    Raises:
+        ServerUnusable: it answers and refuses the credentials, or its URL is none.
+    """
+    while True:
+        try:
+            check_server()
+            return
+        except ServerSilent as error:
+            outage.failed(error)
+            outage.pause()
+
+
+def went_away(error: BaseException) -> bool:
+    """Whether what ended serving is that the server does not answer, or did not."""
+    if any(isinstance(one, httpx.TransportError) or _failed(one) for one in _causes(error)):
+        return True
+    try:
+        check_server()
+    except ServerSilent:
+        return True
+    except ServerUnusable:
+        pass
+    return False
+
+
+def _failed(error: BaseException) -> bool:
+    return isinstance(error, httpx.HTTPStatusError) and error.response.status_code >= 500
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The error, what it groups, and what each came from."""
+    waiting, seen = [error], set[int]()
+    while waiting:
+        one = waiting.pop()
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        yield one
+        if isinstance(one, BaseExceptionGroup):
+            waiting += one.exceptions
+        waiting += [before for before in (one.__cause__, one.__context__) if before is not None]
+
+
+def _unusable(kind: type[ServerUnusable], url: str, found: str) -> ServerUnusable:
     advice = "start it, or name another; without PREFECT_API_URL one is started for the run"
-    return ServerUnusable(
-        "PREFECT_API_URL", url, "a Prefect server's API", f"{url}, {found}", advice
-    )
+    return kind("PREFECT_API_URL", url, "a Prefect server's API", f"{url}, {found}", advice)

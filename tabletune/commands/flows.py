@@ -53,9 +53,16 @@ class FlowsMissing(RequestError):
 def serve(
     config: Config = DEFAULT_CONFIG,
     limit: Annotated[int, typer.Option(help="Runs at the same time.")] = 4,
+    wait: Annotated[
+        bool,
+        typer.Option("--wait", help="For a Prefect server that does not answer at the start, too."),
+    ] = False,
 ) -> None:
-    """Serve all flows from this process until it is interrupted, on their schedules and events."""
-    _running().serve_all(config, limit)
+    """Serve all flows from this process until it is interrupted, on their schedules and events.
+
+    It goes on through every outage of the Prefect server.
+    """
+    _running().serve_all(config, limit, wait)
 
 
 @app.command()
