@@ -57,8 +57,12 @@ def world(tmp_path: pathlib.Path, stack: LocalStack, request: pytest.FixtureRequ
 
 
 def free_ports() -> Ports:
-    """Ports that are free now; S3 takes five in a row, and those 10000 above."""
-    for first in range(21000 + os.getpid() % 6000, 45000, 10):
+    """Ports that are free now; S3 takes five in a row, and those 10000 above.
+
+    Processes that look at the same time look at different tens: a port counts as taken only once
+    its server listens.
+    """
+    for first in range(21000 + os.getpid() % 1000 * 10, 45000, 10):
         wanted = [*range(first, first + 8), *range(first + 10000, first + 10008)]
         if all(_is_free(port) for port in wanted):
             return Ports(prefect=first, mlflow=first + 1, s3=first + 2)
