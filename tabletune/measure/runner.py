@@ -165,6 +165,10 @@ class RunningEngine:
         hints += [engine_log.hint_without_room(full)] if full else []
         return "\n".join(hint for hint in hints if hint)
 
+    def log_has_room(self) -> bool:
+        """Whether the engine can still write into its log."""
+        return not engine_log.no_room(self.log_path)
+
     def log_tail(self, lines: int = 25) -> list[str]:
         """The last lines of the engine's log."""
         return engine_log.read_tail(self.log_path, lines)

@@ -34,6 +34,9 @@ CPU_KV_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 CPU_KV_CACHE_GIB = "2"
 #: How long a dying engine may take to be noticed as dead after a call failed.
 DEATH_NOTICE_S = 5.0
+#: The same where the engine's log has no room for what it last says: its end alone tells then.
+#: vLLM's server takes 5 s to end after its core (vllm-cpu 0.32.0, two cores).
+DEATH_WITHOUT_LOG_S = 20.0
 #: What an engine that dies shows as, to whoever measures it at that moment.
 ENGINE_TROUBLE = (
     EngineApiError,
@@ -58,9 +61,11 @@ class LiveEngine:
         """How the engine died, or None if it lives on.
 
         To be asked after a call or a load failed. An engine's last answers come some moments
-        before its processes are gone, so this waits up to `DEATH_NOTICE_S`.
+        before its processes are gone, so this waits up to `DEATH_NOTICE_S`, or
+        `DEATH_WITHOUT_LOG_S`.
         """
-        deadline_s = clock.now_s() + DEATH_NOTICE_S
+        limit_s = DEATH_NOTICE_S if self.engine.log_has_room() else DEATH_WITHOUT_LOG_S
+        deadline_s = clock.now_s() + limit_s
         while True:
             try:
                 self.engine.check(while_doing)
