@@ -6,6 +6,7 @@ from tabletune.store.errors import StoreError, StoreFull, StoreUnreachable, Stor
 from tabletune.store.s3_url import S3Place
 
 _FULL_CODES: Final = {"InsufficientStorage", "QuotaExceeded", "XMinioStorageFull", "507"}
+_SKEWED_CODE: Final = "RequestTimeTooSkewed"
 _REGION_CODES: Final = {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"}
 
 
@@ -32,6 +33,8 @@ def explain_answer(error: Any, expected: str, place: S3Place) -> StoreError:
             "GetObject, PutObject and ListBucket here; without ListBucket a missing object "
             "looks forbidden; also check this machine's clock"
         )
+        if code == _SKEWED_CODE:
+            advice = "set this machine's clock, or the server's: they are far apart"
         return StoreUnwritable(expected, found, advice)
     if status in (301, 307) or code in _REGION_CODES:
         return StoreError(expected, found, "check the bucket's region and the endpoint")
