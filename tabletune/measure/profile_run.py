@@ -93,6 +93,9 @@ def run_profile(
     """
     begun_s = clock.now_s()
 
+    def spent() -> bool:
+        return clock.now_s() - begun_s > plan.budget_s and bool(state.cells)
+
     def measure(stage: str, batch_sizes: Iterable[int], again: set[CellKey] | None = None) -> None:
         sizes = sorted(set(batch_sizes), reverse=True)
         progress.start(stage, len(sizes))
@@ -102,7 +105,7 @@ def run_profile(
                 for k in plan.lengths(batch_size)
                 if (batch_size, k) not in state.cells or (again and (batch_size, k) in again)
             ]
-            if not lengths or (clock.now_s() - begun_s > plan.budget_s and state.cells):
+            if not lengths or spent():
                 continue
             progress.advance(number, f"batch size {batch_size}, draft lengths {lengths}")
             kept = {
@@ -118,10 +121,15 @@ def run_profile(
     )
     for _ in range(plan.repeats):
         problems = _problems(state, kind, plan)
-        if not problems:
+        if not problems or spent():
             break
         stage = f"profile: {len(problems)} uncertain or implausible cells again"
         measure(stage, {b for b, _ in problems}, again=set(problems))
+    left = sorted(b for b in plan.grid if any((b, k) not in state.cells for k in plan.lengths(b)))
+    if left and spent():
+        progress.say(
+            f"the profile's {plan.budget_s:.0f} s are over: not measured at batch sizes {left}"
+        )
     return _problems(state, kind, plan)
 
 

@@ -168,7 +168,7 @@ def check_greedy_output(
     def against_baseline(length: int) -> Divergence:
         return compare_outputs(baseline, outputs(length, len(requests), size))
 
-    drives.progress.start("greedy output", float(len(drives.lengths)))
+    drives.progress.start("qualify: greedy output", float(len(drives.lengths)))
     baseline = outputs(0, len(requests), size)
     repeated = [*outputs(0, len(requests), size), *outputs(0, half, 1)]
     own = compare_outputs([*baseline, *baseline[:half]], repeated)

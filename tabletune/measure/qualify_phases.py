@@ -108,8 +108,8 @@ class Drives:
 
     def _doing(self, what: str, size: int) -> AbstractContextManager[Load]:
         self.driver.doing = what
-        self.progress.start(what, 1.0)
-        self._tell(what)
+        self.progress.start(f"qualify: {what}", 1.0)
+        self._tell(f"{size} requests")
         # Not length 0 while the prompts are computed: some drafters keep a state of their own.
         self.driver.call(lambda: self.driver.api.pin(self.lengths[-1]))
         return self.driver.open_load(self.requests, size)

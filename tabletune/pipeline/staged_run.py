@@ -30,6 +30,7 @@ from tabletune.records.pointer import Pointer
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
+from tabletune.records.text import table_line
 from tabletune.records.verdict import Verdict
 from tabletune.store.base import Store
 from tabletune.store.errors import StoreError
@@ -178,6 +179,7 @@ class StagedRun:
             go_on_later(self._context, evidence.profile)
             raise
         self._build = with_corrections(self.workspace, self._context.identity, built)
+        self.progress.say(f"table: {table_line(self._build.version.table)}")
         self.workspace.save(self._context.identity, self._build.version)
         self.incumbent_pointer, _ = self.store.read_pointer(self.request.channel)
         pointer = self.incumbent_pointer

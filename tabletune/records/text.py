@@ -4,7 +4,7 @@ import json
 import shlex
 from collections.abc import Mapping, Sequence
 
-from tabletune.records.table import Table, TableVersion
+from tabletune.records.table import Range, Table, TableVersion
 from tabletune.records.vllm_format import MAXIMUM, SETTING, to_vllm
 
 HEADINGS = ("batch sizes", "draft length", "predicted tok/s")
@@ -32,7 +32,7 @@ def table_text(table: Table) -> str:
     """
     rows: list[tuple[str, str, str]] = [HEADINGS]
     for part in table.ranges:
-        sizes = str(part.first) if part.first == part.last else f"{part.first}–{part.last}"
+        sizes = _sizes(part)
         goodput = part.predicted_goodput_tok_s
         predicted = "–" if goodput is None else f"{goodput:,.0f}"
         rows.append((sizes, f"{part.draft_length}", predicted))
@@ -42,6 +42,15 @@ def table_text(table: Table) -> str:
         for row in rows
     ]
     return "\n".join([*lines, *(f"note: {note}" for note in table.notes)])
+
+
+def table_line(table: Table) -> str:
+    """The table in one line, as `K=3 at 1–3, K=2 at 4–8`."""
+    return ", ".join(f"K={part.draft_length} at {_sizes(part)}" for part in table.ranges)
+
+
+def _sizes(part: Range) -> str:
+    return str(part.first) if part.first == part.last else f"{part.first}–{part.last}"
 
 
 def speculative_config(

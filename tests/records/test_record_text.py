@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 
 from tabletune.records.table import Range, Table, TableVersion
-from tabletune.records.text import serve_arguments, shell_line, speculative_config, table_text
+from tabletune.records.text import (
+    serve_arguments,
+    shell_line,
+    speculative_config,
+    table_line,
+    table_text,
+)
 from tabletune.records.vllm_format import MAXIMUM, SETTING, from_speculative_config
 from tests.records import strategies
 from tests.records.test_record_diff import plan, table, version
@@ -31,6 +37,7 @@ def test_the_columns_are_aligned() -> None:
         "     65–128             0                –",
         "note: measured at 64 tokens of context",
     ]
+    assert table_line(subject) == "K=3 at 1, K=1 at 2–64, K=0 at 65–128"
 
 
 def flags(arguments: list[str]) -> dict[str, str]:
