@@ -26,8 +26,15 @@ CONCURRENCIES = (1, MAX_NUM_SEQS)
 #: What n-gram drafts gain differs twofold from text to text, and few windows fit into a
 #: demonstration: unclear comparisons are decided by their means, and the verdict says so.
 MARGINS = Margins(slack=0.35)
-#: Enough for the grid; batch sizes beyond it are measured only while this lasts.
-PROFILE_BUDGET_S = 60.0
+#: Enough for the grid on two busy cores, where each of its four batch sizes took 40 s, the smallest
+#: last; batch sizes beyond it are measured only while this lasts.
+PROFILE_BUDGET_S = 150.0
+#: What a first run needs was seen on two cores with a package cache.
+WHAT_IT_DOES = (
+    "an engine environment and a small model (4 GB), then: qualify, acceptance, profile, table, "
+    "validate, promote. The first time 10 to 15 minutes on two cores, half of it to validate; "
+    "seconds if all is still valid. After Ctrl-C it goes on from what was measured."
+)
 
 
 def demo(
@@ -46,6 +53,7 @@ def demo(
     """Tune a small real model (SmolLM2-135M-Instruct, n-gram drafter) on the CPU."""
     engines = EngineEnvironments(engine_root(root))
     with TerminalProgress() as progress:
+        progress.say(WHAT_IT_DOES)
         progress.start(f"engine environment {REQUIREMENT}")
         made = engines.create(REQUIREMENT, progress=lambda line: progress.advance(0, line))
         progress.say(f"engine environment {made.facts.name} {'reused' if made.reused else 'made'}")
