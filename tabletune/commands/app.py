@@ -7,7 +7,6 @@ from typing import Annotated, NoReturn, cast
 import typer
 from click import ClickException
 from pydantic import ValidationError
-from rich.console import Console
 
 from tabletune import __version__
 from tabletune.commands import (
@@ -23,6 +22,7 @@ from tabletune.commands import (
     top,
     tune,
 )
+from tabletune.commands.console import terminal
 from tabletune.commands.endings import (
     Terminated,
     discard_output,
@@ -173,7 +173,7 @@ def run_command(arguments: list[str] | None = None) -> NoReturn:
 
 def _tell(error: BaseException) -> int | None:
     """Say what ended a command on standard error; its exit status, None for the unexpected."""
-    console = Console(stderr=True, highlight=False)
+    console = terminal(errors=True)
     if isinstance(error, USAGE_ERRORS):
         shown = cast(ClickException, error)  # typer's own copy has the same methods
         shown.show()

@@ -19,6 +19,14 @@ from rich.progress import (
 PLAIN_EVERY_S = 5.0
 
 
+def terminal(errors: bool = False) -> Console:
+    """The console of results, or of `errors`: words of others are shown as they are.
+
+    rich would put 👍 for `:+1:`, in a path as well.
+    """
+    return Console(stderr=errors, highlight=False, emoji=False)
+
+
 class TerminalProgress:
     """Shows stages as rich progress bars; as plain lines where there is no terminal.
 
@@ -26,17 +34,17 @@ class TerminalProgress:
     """
 
     def __init__(self, console: Console | None = None) -> None:
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or terminal(errors=True)
         self._live = self.console.is_terminal
         self._bars = Progress(
             SpinnerColumn(),
-            TextColumn("[bold]{task.fields[stage]}"),
+            TextColumn("{task.fields[stage]}", style="bold", markup=False),
             BarColumn(bar_width=24),
             TextColumn("{task.percentage:>3.0f} %"),
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(elapsed_when_finished=False),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             console=self.console,
         )
         self._task: TaskID | None = None
@@ -61,7 +69,7 @@ class TerminalProgress:
                 self._bars.stop_task(self._task)
             self._task = self._bars.add_task("", total=total, stage=name)
         else:
-            self.console.print(f"{name} …")
+            self.console.print(f"{name} …", markup=False)
 
     def advance(self, done: float, note: str = "") -> None:
         if self._live and self._task is not None:
@@ -70,7 +78,8 @@ class TerminalProgress:
         now = time.monotonic()
         if now - self._printed_s >= PLAIN_EVERY_S:
             self._printed_s = now
-            self.console.print(f"  {self._stage}: {self._plain(done, now)}{note}", soft_wrap=True)
+            line = f"  {self._stage}: {self._plain(done, now)}{note}"
+            self.console.print(line, soft_wrap=True, markup=False)
 
     def say(self, text: str) -> None:
         self.console.print(f"  {text}", soft_wrap=True, markup=False)

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 import typer
-from rich.console import Console
 
-from tabletune.commands.console import print_json
+from tabletune.commands.console import print_json, terminal
 from tabletune.commands.exit_codes import ExitCode
 from tabletune.commands.options import DEFAULT_OUT, EngineRoot, Json, Out, StoreUrl, engine_root
 from tabletune.measure.compat import PLUGIN_VERSIONS
@@ -45,7 +44,7 @@ def doctor(
     if as_json:
         print_json([finding.__dict__ for finding in findings])
     else:
-        console = Console(highlight=False)
+        console = terminal()
         marks = {"ok": "[green]✓[/]", "warning": "[yellow]![/]", "problem": "[red]✗[/]"}
         for finding in findings:
             console.print(f"{marks[finding.state]} {finding.subject}: ", end="")

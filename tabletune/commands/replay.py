@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from tabletune.commands.console import print_json
+from tabletune.commands.console import print_json, terminal
 from tabletune.commands.exit_codes import ExitCode
 from tabletune.commands.options import Json
 from tabletune.pipeline.replay import Replay, replay, runs_of
@@ -49,7 +49,7 @@ def replay_log(
             print_json([_as_json(result) for result in results])
         else:
             for result in results:
-                _show(result, Console(highlight=False))
+                _show(result, terminal())
         if not all(result.same for result in results):
             raise typer.Exit(ExitCode.REPLAY_DIFFERS)
         return
@@ -59,7 +59,7 @@ def replay_log(
     if as_json:
         print_json(answer.as_json())
     else:
-        _show_why(answer, Console(highlight=False))
+        _show_why(answer, terminal())
 
 
 def _with_rotated(paths: Sequence[pathlib.Path]) -> list[pathlib.Path]:

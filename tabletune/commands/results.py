@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table as RichTable
 
+from tabletune.commands.console import terminal
 from tabletune.pipeline.run import RunResult
 from tabletune.pipeline.serve import WITH_PLUGIN, WITHOUT_PLUGIN, ServeCommands
 from tabletune.records.table import Table
@@ -98,7 +99,7 @@ def _ratios(verdict: Verdict, concurrencies: list[int], title: str | None) -> Ri
 
 def print_result(result: RunResult, console: Console | None = None) -> None:
     """The result as a person reads it."""
-    console = console or Console(highlight=False)
+    console = console or terminal()
     show_table(result.build.version.table, console)
     if result.verdict is not None:
         show_verdict(result.verdict, console)

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-from tabletune.commands.console import print_json
+from tabletune.commands.console import print_json, terminal
 from tabletune.commands.options import (
     DEFAULT_OUT,
     Channel,
@@ -62,7 +61,7 @@ def build(out: Out = DEFAULT_OUT, store: StoreUrl = None, as_json: Json = False)
     if as_json:
         print_json({"table_version": name, "table": _rows(made.version)})
         return
-    console = Console(highlight=False)
+    console = terminal()
     show_table(made.version.table, console)
     console.print(f"table version {name}")
 
@@ -98,7 +97,7 @@ def show(
             }
         )
         return
-    console = Console(highlight=False)
+    console = terminal()
     console.print(f"table version {version_hash}, made {version.created_at}")
     show_table(version.table, console)
     plan = version.plan
@@ -141,7 +140,7 @@ def diff(
         rows = [row.as_list() for row in diff_rows(before.table, after.table)]
         print_json({"rows": rows, "words": version_diff_words(before, after)})
         return
-    console = Console(highlight=False)
+    console = terminal()
     for line in version_diff_words(before, after) or ["no difference"]:
         console.print(line, markup=False, soft_wrap=True)
 
@@ -253,7 +252,7 @@ def _verdicts_of(store: Store, version_hash: str) -> list[Verdict]:
         try:
             verdict = store.get(Verdict, name)
         except (StoreError, RecordError) as error:
-            Console(stderr=True, highlight=False).print(str(error), markup=False, soft_wrap=True)
+            terminal(errors=True).print(str(error), markup=False, soft_wrap=True)
             continue
         if verdict.table_version == version_hash:
             found.append(verdict)

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.live import Live
 
-from tabletune.commands.console import print_json
+from tabletune.commands.console import print_json, terminal
 from tabletune.commands.endings import Terminated
 from tabletune.commands.options import Json
 from tabletune.commands.top_view import Seen, view
@@ -44,7 +44,7 @@ def top(
         if as_json:
             print_json(status)
             return
-        console = Console(highlight=False)
+        console = terminal()
         first = Seen(base_url, status, time.time())
         if once or not sys.stdout.isatty():
             console.print(view(first))
