@@ -73,7 +73,8 @@ class HttpSource:
                 if error.code in (404, 410):
                     return None
                 raise _explain(where, error) from error
-        except (OSError, http.client.HTTPException) as error:
+        # ValueError: a host that no name server could know, also one that a redirect names.
+        except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "reason", error)
             advice = "check the address, the network and the server; it is asked again"
             raise StoreUnreachable(f"an answer from {where}", repr(reason), advice) from error

@@ -158,3 +158,11 @@ def test_a_certificate_that_nobody_vouches_for_is_refused(
         pytest.raises(StoreUnreachable, match="CERTIFICATE_VERIFY_FAILED"),
     ):
         open_source(server.address).read("a", 10)
+
+
+@pytest.mark.parametrize("host", ["a..b", "x" * 64, "\N{SNOWMAN}"])
+def test_a_host_that_cannot_be_is_told_like_one_that_is_not_there(
+    host: str, web: FaultyServer
+) -> None:
+    with pytest.raises(StoreUnreachable, match="check the address"):
+        HttpSource(f"http://{host}/tables").read("a", 10)
