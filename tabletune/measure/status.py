@@ -50,7 +50,8 @@ class StatusClient:
         what = f"GET {self.url}"
         try:
             answer = self._http.get(self.url)
-        except httpx.HTTPError as error:
+        # The last two: a host that no name server could know.
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
             found = f"no answer ({type(error).__name__}: {error})"
             advice = "see whether the engine runs, and give its host and port"
             raise EngineApiError(what, found, advice) from error

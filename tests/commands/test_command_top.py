@@ -150,6 +150,10 @@ def test_nobody_there_and_no_address() -> None:
     gone = call("top", address, "--once")
     assert gone.status == ExitCode.ENGINE
     assert "no answer (ConnectError" in gone.errors
+    for never in ("a..b", "x" * 64, "\N{SNOWMAN}"):
+        unknown = call("top", never, "--once", "--json")
+        assert unknown.status == ExitCode.ENGINE
+        assert "no answer (" in unknown.json["error"]["message"]
     bad = call("top", "ftp://x", "--once")
     assert bad.status == ExitCode.USAGE
     assert "write it as host:port" in bad.errors
