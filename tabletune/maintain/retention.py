@@ -12,7 +12,7 @@ measurements.
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from tabletune.maintain.gates import parse_moment
@@ -104,13 +104,13 @@ def plan_retention(
             f"them if their engines are no more: {some}"
         )
     for channel in store.channels():
-        since = now - timedelta(days=policy.history_days)
+        since = _days_before(now, policy.history_days)
         _keep_history(store, channel, needed, since, policy.keep_versions)
-    oldest_s = (now - timedelta(days=policy.engine_days)).timestamp()
+    oldest_s = _days_before(now, policy.engine_days).timestamp()
     gone = tuple(one for one in snapshots if one.to_unix_s < oldest_s)
     needed.names |= {one.table_version for one in snapshots if one.to_unix_s >= oldest_s}
     records = list(_records(store, needed))
-    _keep_young(records, needed, now - timedelta(days=policy.young_days))
+    _keep_young(records, needed, _days_before(now, policy.young_days))
     _keep_harvests(records, needed)
     _keep_named(records, needed)
     if needed.open:
@@ -118,6 +118,12 @@ def plan_retention(
     stay = needed.names | needed.alone
     remove = tuple((kind, name) for kind, name, _ in records if name not in stay)
     return RetentionPlan(remove, gone, len(records) - len(remove), tuple(needed.notes))
+
+
+def _days_before(now: datetime, days: float) -> datetime:
+    """So many days before `now`; the first moment there is where they reach back further."""
+    first = datetime.min.replace(tzinfo=UTC)
+    return first if days >= (now - first) / timedelta(days=1) else now - timedelta(days=days)
 
 
 def apply_retention(store: Store, plan: RetentionPlan, reader: SnapshotReader) -> int:

@@ -32,7 +32,7 @@ def live_prior(
         if (prior.fingerprint, prior.draft_length) != (fingerprint, draft_length):
             continue
         at = _moment(prior.measured_at)
-        if at is not None and timedelta(0) <= moment - at <= timedelta(days=max_age_d):
+        if at is not None and 0 <= (moment - at) / timedelta(days=1) <= max_age_d:
             found.append((at, prior))
     return max(found, key=lambda one: (one[0], one[1].content_hash))[1] if found else None
 

@@ -82,3 +82,9 @@ def test_deployments_of_one_store_keep_what_any_of_them_wants(tmp_path: pathlib.
     found = policies_by_store((one, two, alone))
     assert found[shared["store"]] == RetentionPolicy(keep_versions=9, history_days=200)
     assert found["elsewhere"].unattended
+
+
+@pytest.mark.parametrize("days", [800_000.0, 1e9, 1e308])
+def test_so_many_days_keep_all(store: Store, days: float) -> None:
+    policy = RetentionPolicy(history_days=days, young_days=days, engine_days=days)
+    assert prune(store.url, policy, NOW).plan.remove == ()
