@@ -104,6 +104,8 @@ def make_key(path: pathlib.Path) -> str:
         KeyUnusable: there is a file already, or it cannot be written. Nothing is left behind,
             and what was there before is untouched.
     """
+    if not path.name:
+        raise KeyUnusable("the name of a key's file", repr(str(path)), "name a file to be made")
     serialization, ed25519 = _library()
     key = ed25519.Ed25519PrivateKey.generate()
     private = key.private_bytes(

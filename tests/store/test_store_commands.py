@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from tabletune.commands.app import app
 from tabletune.store.open_snapshots import open_snapshots
-from tabletune.store.signing import load_trusted
+from tabletune.store.signing import KeyUnusable, load_trusted
 from tests.store.world import World, make_version
 
 
@@ -80,3 +80,9 @@ def test_a_versions_sizes_for_joining_prompts_are_shown(folder_world: World) -> 
     assert done.exit_code == 0, done.output
     assert "3 capture sizes, 6 graphs" in done.output
     assert "of the sizes, 40 tokens are for steps in which prompts join" in done.output
+
+
+@pytest.mark.parametrize("path", ["", ".", "/"])
+def test_a_key_needs_a_files_name(path: str) -> None:
+    with pytest.raises(KeyUnusable, match="name a file"):
+        run("key", "new", path)
