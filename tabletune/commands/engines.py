@@ -101,7 +101,7 @@ def list_engines(root: EngineRoot = None, as_json: Json = False) -> None:
         return
     table = RichTable()
     for column in ("name", "engine", "torch", "plugin", "python"):
-        table.add_column(column)
+        table.add_column(column, overflow="fold")
     for facts in found:
         engine = f"{facts.distribution} {facts.version}"
         plugin = facts.plugin_version or "missing"
