@@ -17,10 +17,11 @@ and `out` is the deployment's name, so each has its own channels. Its schema: fi
 """
 
 import json
+import os
 import pathlib
 from typing import Any, Final, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from tabletune.maintain.policies import (
     CanaryPolicy,
@@ -38,6 +39,8 @@ from tabletune.pipeline.request_checks import RequestError
 from tabletune.records.base import Facts
 from tabletune.records.step_profile import ProfileMethod
 from tabletune.records.verdict import Margins
+from tabletune.store.errors import BadName
+from tabletune.store.opening import place_of
 
 NAME_PATTERN: Final = r"^[a-z][a-z0-9-]{0,62}$"
 LATEST: Final = "latest"
@@ -120,6 +123,15 @@ class Deployment(Facts):
     drift: DriftPolicy = DriftPolicy()
     retention: RetentionPolicy = RetentionPolicy()
     schedule: Schedule = Schedule()
+
+    @field_validator("store")
+    @classmethod
+    def _is_a_store(cls, url: str) -> str:
+        try:
+            place_of(url)
+        except BadName as error:
+            raise ValueError(str(error)) from error
+        return url
 
     @model_validator(mode="after")
     def _can_be_run(self) -> "Deployment":
@@ -266,11 +278,11 @@ class _Reader:
         for one in deployments:
             where: Path = ("deployments", one.name)
             for channel in filter(None, (one.channels.live, one.channels.canary)):
-                other = channels.setdefault((one.store, channel), one.name)
+                other = channels.setdefault((place_of(one.store), channel), one.name)
                 if other != one.name:
                     what = f"channel {channel!r} of {one.store!r} is also that of {other!r}"
                     self._problem(where, f"{what}; put {{name}} into store", one.name, ("store",))
-            other = folders.setdefault(one.out, one.name)
+            other = folders.setdefault(os.path.abspath(one.out), one.name)
             if other != one.name:
                 what = f"{one.out!r} is also that of {other!r}; put {{name}} into out"
                 self._problem(where, what, one.name, ("out",))

@@ -1,5 +1,6 @@
 """Opens what a URL names: a store to work with, or a source to read from."""
 
+import os
 import pathlib
 from urllib.parse import unquote, urlsplit
 
@@ -30,9 +31,7 @@ def open_store(url: str) -> Store:
     scheme = _scheme(url)
     if scheme == "s3":
         return S3Store(S3Objects(parse_s3_url(url)))
-    if scheme in ("http", "https"):
-        advice = "http(s):// is for engines to read from; name the folder or the bucket behind it"
-        raise BadName("a store that can be written: a folder or s3://bucket/prefix", url, advice)
+    _refuse_http(url, scheme)
     return FolderStore(_folder(url, scheme))
 
 
@@ -49,6 +48,19 @@ def open_existing(url: str) -> Store:
     return store
 
 
+def place_of(url: str) -> str:
+    """One spelling for all URLs of the store that `open_store` would open; looks at none.
+
+    Raises:
+        BadName: no such URL.
+    """
+    scheme = _scheme(url)
+    if scheme == "s3":
+        return parse_s3_url(url).url
+    _refuse_http(url, scheme)
+    return os.path.abspath(_folder(url, scheme))
+
+
 def open_source(url: str) -> Source:
     """The source at `file://…`, `s3://…`, `http(s)://…` or a folder's path.
 
@@ -61,6 +73,12 @@ def open_source(url: str) -> Source:
     if scheme in ("http", "https"):
         return HttpSource(url)
     return FolderSource(_folder(url, scheme))
+
+
+def _refuse_http(url: str, scheme: str) -> None:
+    if scheme in ("http", "https"):
+        advice = "http(s):// is for engines to read from; name the folder or the bucket behind it"
+        raise BadName("a store that can be written: a folder or s3://bucket/prefix", url, advice)
 
 
 def _scheme(url: str) -> str:

@@ -151,3 +151,37 @@ def test_cron_is_read(text: str) -> None:
 def test_what_is_no_cron_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="cron"):
         check_cron(text)
+
+
+@pytest.mark.parametrize(
+    ("store", "message"),
+    [
+        ("https://tables/x", "expected a store that can be written"),
+        ("s3://key:secret@tables/x", "expected a store's URL such as s3://"),
+        ("ftp://tables/x", "expected a folder, or a URL such as file://"),
+    ],
+)
+def test_a_store_that_cannot_be_is_told_at_its_line(
+    tmp_path: pathlib.Path, store: str, message: str
+) -> None:
+    (problem,) = problems(tmp_path, HEAD + ONE + f"    store: {store}\n")
+    assert problem.startswith("17: deployments.chat-8b.store: ")
+    assert message in problem
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("file:///srv/tables", "/srv/tables/"),
+        ("s3://tables/a", "s3://tables/a/"),
+        ("/srv/tables", "/srv/./tables"),
+    ],
+)
+def test_one_store_under_two_spellings_is_one(tmp_path: pathlib.Path, one: str, other: str) -> None:
+    text = HEAD + ONE + f"    store: {one}\n" + ONE.replace("chat-8b:", "chat-9b:")
+    found = problems(
+        tmp_path, text + f"    store: {other}\n    out: /var/lib/tabletune/./chat-8b\n"
+    )
+    assert len(found) == 2
+    assert "is also that of 'chat-8b'; put {name} into store" in found[0]
+    assert "is also that of 'chat-8b'; put {name} into out" in found[1]
