@@ -12,6 +12,7 @@ from tabletune.pipeline.run import RunResult
 from tabletune.pipeline.serve import WITH_PLUGIN, WITHOUT_PLUGIN, ServeCommands
 from tabletune.records.table import Table
 from tabletune.records.verdict import Verdict
+from tabletune.report.text import outcome_sentence
 
 
 def result_json(result: RunResult) -> dict[str, Any]:
@@ -62,6 +63,7 @@ def show_verdict(verdict: Verdict, console: Console) -> None:
     """Passed or failed, why, and the ratios."""
     word = "[bold green]passed" if verdict.passed else "[bold red]failed"
     console.print(f"validation {word}")
+    console.print(outcome_sentence(verdict), markup=False)
     for reason in verdict.reasons:
         console.print(f"  {reason}", markup=False, soft_wrap=True)
     concurrencies = sorted({ratio.concurrency for ratio in verdict.ratios})
@@ -97,6 +99,13 @@ def _ratios(verdict: Verdict, concurrencies: list[int], title: str | None) -> Ri
     return shown
 
 
+#: What to do after a verdict that fails.
+AGAIN = (
+    "  where the intervals above are wide, run the same command again on a quieter machine: it "
+    "measures the throughput anew; with --fresh all else too"
+)
+
+
 def print_result(result: RunResult, console: Console | None = None) -> None:
     """The result as a person reads it."""
     console = console or terminal()
@@ -121,6 +130,8 @@ def print_result(result: RunResult, console: Console | None = None) -> None:
             "and then follows what the channel holds"
         )
         console.print(warning, soft_wrap=True)
+    if result.verdict is not None and not result.verdict.passed:
+        console.print(AGAIN, soft_wrap=True)
     show_commands(result.commands, console)
     console.print(f"report: {result.report_html}", markup=False, soft_wrap=True)
 

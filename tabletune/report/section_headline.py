@@ -62,9 +62,10 @@ def _tiles(report: ReportInput) -> Html:
                 tiles.append((percent(gain.ratio), f"{words}, at the best",
                               f"concurrency {gain.concurrency}"))  # fmt: skip
     if report.table is not None and len(tiles) < 4:
-        lengths = ", ".join(str(k) for k in reversed(report.table.lengths))
+        lengths = "K = " + ", ".join(str(k) for k in reversed(report.table.lengths))
+        words = "draft lengths in use" if len(report.table.lengths) > 1 else "draft length in use"
         sizes = f"in {plural(len(report.table.ranges), 'range')} up to batch size "
-        tiles.append((lengths, "draft lengths in use", sizes + str(report.table.max_num_seqs)))
+        tiles.append((lengths, words, sizes + str(report.table.max_num_seqs)))
     if not tiles:
         return Html("")
     return tag(

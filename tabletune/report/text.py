@@ -86,9 +86,12 @@ def verdict_sentence(report: ReportInput) -> str:
         return "This run ended without a table." + why
     if verdict is None:
         return "The table has not been validated; it must not be promoted on predictions alone."
-    if not verdict.passed:
-        return _failed_sentence(verdict)
-    return _passed_sentence(verdict)
+    return outcome_sentence(verdict)
+
+
+def outcome_sentence(verdict: Verdict) -> str:
+    """What a verdict says, in one sentence; of one that fails, where it falls short most."""
+    return _passed_sentence(verdict) if verdict.passed else _failed_sentence(verdict)
 
 
 def _failed_sentence(verdict: Verdict) -> str:
