@@ -4,10 +4,10 @@ import pathlib
 from typing import Annotated, cast
 
 import typer
-from rich.console import Console
 from rich.table import Table as RichTable
+from rich.text import Text
 
-from tabletune.commands.console import TerminalProgress, print_json
+from tabletune.commands.console import TerminalProgress, print_json, terminal
 from tabletune.commands.options import EngineRoot, Json, engine_root
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.measure.plugin_source import EXTRAS, Extra
@@ -105,8 +105,9 @@ def list_engines(root: EngineRoot = None, as_json: Json = False) -> None:
     for facts in found:
         engine = f"{facts.distribution} {facts.version}"
         plugin = facts.plugin_version or "missing"
-        table.add_row(facts.name, engine, facts.torch_version or "", plugin, str(facts.python))
-    Console(highlight=False).print(table)
+        python = Text(str(facts.python))
+        table.add_row(facts.name, engine, facts.torch_version or "", plugin, python)
+    terminal().print(table)
 
 
 @app.command()
