@@ -2,7 +2,7 @@
 
 import os
 import pathlib
-from datetime import UTC, datetime
+from datetime import datetime
 
 from prefect.events import emit_event
 
@@ -48,7 +48,7 @@ def ask_gate(deployment: Deployment, run: StagedRun) -> GateDecision:
     version, pointer = run.build_made.version, run.incumbent_pointer
     candidate = Candidate(version.content_hash, version, run.verdict)
     incumbent = Incumbent(pointer, run.incumbent) if pointer and run.incumbent else None
-    now = datetime.now(UTC)
+    now = datetime.fromisoformat(run.clock.utc())
     return gate(deployment.gate, deployment.margins, candidate, incumbent, now)
 
 
@@ -57,8 +57,8 @@ def confirm_table(deployment: Deployment, run: StagedRun) -> None:
     """Note that the table in force is right as of now, so that its age starts anew."""
     pointer = run.incumbent_pointer
     if pointer is not None:
-        identity = run.target.fingerprint.identity
-        confirm(pathlib.Path(deployment.out), pointer.table_version, identity, datetime.now(UTC))
+        identity, now = run.target.fingerprint.identity, datetime.fromisoformat(run.clock.utc())
+        confirm(pathlib.Path(deployment.out), pointer.table_version, identity, now)
 
 
 @library_task("tell drift", timeout_s=60)
