@@ -63,13 +63,16 @@ def stage_profile(
     raise AssertionError("unreachable: the loop returns or raises")
 
 
-def go_on_later(run: RunContext, profile: Profile) -> None:
-    """A profile from which no table can be built counts as unfinished.
+def go_on_later(run: RunContext, plan: CapturePlan, profile: Profile) -> None:
+    """A profile with gaps from which no table, or none that passes, was built is unfinished.
 
-    The next run measures its unusable cells again; it would find the same otherwise, for as long
-    as the profile is valid. Without such cells the fault is not the profile's, and it stays.
+    The next run measures what is unusable again, and what the time did not suffice for; it
+    would find the same otherwise, for as long as the profile is valid. Without such cells the
+    fault is not the profile's, and it stays.
     """
-    if any(cell.status != "measured" for cell in profile.cells):
+    unusable = any(cell.status != "measured" for cell in profile.cells)
+    measured = {cell.batch_size for cell in profile.cells}
+    if unusable or not measured.issuperset(initial_grid(plan.max_num_seqs)):
         run.workspace.save(run.identity, profile, PARTIAL)
         run.workspace.discard(run.identity, Profile.KIND)
 

@@ -176,7 +176,7 @@ class StagedRun:
         try:
             built = build_version(self.request, evidence, evidence.padded_tokens())
         except NoTableError:
-            go_on_later(self._context, evidence.profile)
+            go_on_later(self._context, evidence.plan, evidence.profile)
             raise
         self._build = with_corrections(self.workspace, self._context.identity, built)
         self.progress.say(f"table: {table_line(self._build.version.table)}")
@@ -192,7 +192,7 @@ class StagedRun:
         The measurements may correct the candidate: then `build_made` has the corrected version,
         which the verdict is on, and the store has what was corrected, too, with its verdict.
         Afterwards everything that the version names is in the store, before a pointer can
-        name it.
+        name it. After a verdict that fails, the next run fills the gaps of the profile.
         """
         version = self.build_made.version
         kept = None if self._fresh or self._revalidate else self._kept_verdict(version)
@@ -209,6 +209,8 @@ class StagedRun:
             for record in found.corrected:
                 self.store.put(record)
             self._build = replace(build, version=found.version)
+        if not found.verdict.passed:
+            go_on_later(self._context, self.evidence.plan, self.evidence.profile)
         return found.verdict
 
     def promote(self, who: str, reason: str = "a passing verdict") -> Move:

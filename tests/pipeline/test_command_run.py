@@ -67,8 +67,13 @@ def test_cells_that_noise_made_unusable_are_measured_again(
 
 
 def test_a_failed_verdict_promotes_nothing(finished: Deployment, tmp_path: pathlib.Path) -> None:
+    """And where the profile has gaps, the next run fills them."""
     slow = finished.copy(tmp_path)
     before = slow.pointer()
+    path = slow.record("profile")
+    profile = Profile.from_json(path.read_bytes())
+    cells = tuple(cell for cell in profile.cells if cell.batch_size != 1)
+    path.write_bytes(profile.model_copy(update={"cells": cells}).to_json())
     ended = slow.run("run", "--revalidate", "--json", environment={"FAKE_ENGINE_SLOW_TABLE": "2.0"})
     assert ended.process.returncode == ExitCode.VERDICT_FAILED, ended.errors
     assert ended.json["verdict"]["passed"] is False
@@ -80,6 +85,11 @@ def test_a_failed_verdict_promotes_nothing(finished: Deployment, tmp_path: pathl
     refused = slow.ask("promote", version, "--channel", "canary", "--json")
     assert refused.process.returncode == ExitCode.STORE
     assert "the verdict failed" in refused.json["error"]["message"]
+    assert not path.exists()
+    again = slow.run("profile", "--json")
+    assert f"going on from {len(cells)} cells of an unfinished profile" in again.errors
+    filled = Profile.from_json(slow.record("profile").read_bytes())
+    assert {cell.batch_size for cell in filled.cells} == {c.batch_size for c in profile.cells}
 
 
 @pytest.mark.parametrize("name", ["build", "show", "diff", "rollback", "promote"])
