@@ -1,5 +1,6 @@
 """`tabletune flows deploy` and `run`: pools and workers, and what is told in a line."""
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -23,19 +24,26 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def deployed(world: FlowWorld) -> Iterator[FlowWorld]:
+    """A world whose test may register flows."""
+    with nothing_deployed():
+        yield world
+
+
+@contextlib.contextmanager
+def nothing_deployed() -> Iterator[None]:
     """Afterwards the server knows of no deployments and pools of ours: other tests share it."""
     from prefect.client.orchestration import get_client
     from prefect.exceptions import ObjectNotFound
 
-    yield world
-    with get_client(sync_client=True) as client:
-        for one in client.read_deployments():
-            client.delete_deployment(one.id)
-        for pool in (*POOLS, *OF_THE_FILE):
-            try:
-                client.delete_work_pool(pool)
-            except ObjectNotFound:
-                continue
+    try:
+        yield
+    finally:
+        with get_client(sync_client=True) as client:
+            for one in client.read_deployments():
+                client.delete_deployment(one.id)
+            for pool in (*POOLS, *OF_THE_FILE):
+                with contextlib.suppress(ObjectNotFound):
+                    client.delete_work_pool(pool)
 
 
 @pytest.mark.stack
