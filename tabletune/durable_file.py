@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and stay written: what every part here uses.
+"""Files that are written whole or not at all, and stay written, and are read without waiting.
 
 Standard library only, so that an engine may import it too.
 """
@@ -7,7 +7,9 @@ import contextlib
 import errno
 import os
 import pathlib
+import stat
 import uuid
+from typing import BinaryIO
 
 #: How the name of a file that is being written begins. Readers ignore such files. Where a lock
 #: tells that nobody writes, the next writer may remove them (store/durable.py).
@@ -45,6 +47,22 @@ def write_durably(path: pathlib.Path, data: bytes, mode: int | None = None) -> N
             temporary.unlink(missing_ok=True)
         raise
     sync_folder(path.parent)
+
+
+def open_to_read(path: pathlib.Path) -> BinaryIO:
+    """Open a file to read bytes; a pipe or device in its place is an error, not an endless wait.
+
+    Raises:
+        OSError: as `open`; with EINVAL where it is no regular file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(kind):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(kind):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    raise OSError(errno.EINVAL, "it is a pipe, socket or device, not a file", str(path))
 
 
 def make_folder(folder: pathlib.Path) -> None:

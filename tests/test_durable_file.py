@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from tabletune.durable_file import TEMPORARY_PREFIX, sync_folder, write_durably
+from tabletune.durable_file import TEMPORARY_PREFIX, open_to_read, sync_folder, write_durably
 from tabletune.maintain.gpu_lock import gpu_lock
 from tabletune.maintain.reaper import marked_run
 from tabletune.maintain.watch_metrics import write_metrics
 from tabletune.maintain.watch_state import WatchState, save_state
 from tabletune.measure.environment_folder import FACTS_NAME, EnvironmentFolder
 from tabletune.measure.installed_engine import InstalledEngine
-from tabletune.pipeline.workspace import Workspace
+from tabletune.pipeline.workspace import Workspace, WorkspaceError
+from tabletune.store.errors import StoreError
 from tabletune.store.folder import FolderStore
+from tabletune.store.folder_source import FolderSource
 from tests.store.world import FINGERPRINT
 
 
@@ -152,3 +154,35 @@ def test_a_store_follows_the_umask(tmp_path: pathlib.Path, umask: int) -> None:
     name = store.put(FINGERPRINT)
     (path,) = (tmp_path / "store").rglob(f"{name}.json")
     assert mode_of(path) == 0o666 & ~umask
+
+
+def test_a_pipe_in_place_of_a_file_is_told_and_not_waited_for(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="not a file"):
+        open_to_read(path)
+    with pytest.raises(IsADirectoryError):
+        open_to_read(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        open_to_read(tmp_path / "nothing")
+    (tmp_path / "file").write_bytes(b"there")
+    with open_to_read(tmp_path / "file") as file:
+        assert file.read() == b"there"
+
+
+def test_no_reader_waits_for_a_pipe(tmp_path: pathlib.Path) -> None:
+    store = FolderStore(tmp_path / "store")
+    store.put(FINGERPRINT)
+    pointer = store.root / "channels" / "live" / "pointer.json"
+    pointer.parent.mkdir(parents=True)
+    os.mkfifo(pointer)
+    with pytest.raises(StoreError, match="not a file"):
+        store.read_pointer("live")
+    with pytest.raises(StoreError, match="not a file"):
+        FolderSource(store.root).read("channels/live/pointer.json", 1000)
+    workspace = Workspace(tmp_path / "work")
+    path = workspace.save("a" * 64, FINGERPRINT)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(WorkspaceError, match="not a file"):
+        workspace.load("a" * 64, type(FINGERPRINT))

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 from filelock import FileLock, Timeout
 
-from tabletune.durable_file import write_durably
+from tabletune.durable_file import open_to_read, write_durably
 from tabletune.records.base import Record, RecordError
 
 AnyRecord = TypeVar("AnyRecord", bound=Record)
@@ -98,7 +98,8 @@ class Workspace:
         """
         path = self._record_path(identity, name or kind.KIND)
         try:
-            return kind.from_json(path.read_bytes())
+            with open_to_read(path) as file:
+                return kind.from_json(file.read())
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from tabletune.durable_file import make_folder, write_durably
+from tabletune.durable_file import make_folder, open_to_read, write_durably
 from tabletune.records.base import MAX_RECORD_BYTES, Record, RecordError
 from tabletune.records.control import MAX_CONTROL_BYTES, Control
 from tabletune.records.pointer import Pointer
@@ -193,7 +193,7 @@ class FolderStore:
         """At most one byte more than the limit; None where there is no file."""
         with store_errors(path, "read"):
             try:
-                with open(path, "rb") as file:
+                with open_to_read(path) as file:
                     return file.read(limit_bytes + 1)
             except FileNotFoundError:
                 return None
@@ -219,7 +219,8 @@ def _check_marker(root: pathlib.Path) -> bool:
     if not root.is_dir():
         raise NotAStore(f"a folder at {root}", "a file", "name a folder")
     try:
-        marker = (root / MARKER_KEY).read_bytes()[:4096]
+        with open_to_read(root / MARKER_KEY) as file:
+            marker = file.read(4096)
     except FileNotFoundError:
         foreign = sorted(
             path.name

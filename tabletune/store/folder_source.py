@@ -3,7 +3,7 @@
 import hashlib
 import pathlib
 
-from tabletune.durable_file import write_durably
+from tabletune.durable_file import open_to_read, write_durably
 from tabletune.store.durable import store_errors
 from tabletune.store.errors import NotAStore, StoreUnreachable, TooLarge
 from tabletune.store.layout import MARKER_KEY
@@ -30,7 +30,7 @@ class FolderSource:
         path = self.root / key
         with store_errors(path, "read"):
             try:
-                with open(path, "rb") as file:
+                with open_to_read(path) as file:
                     data = file.read(limit_bytes + 1)
             except FileNotFoundError:
                 if self.root.is_dir():

@@ -8,6 +8,7 @@ import pathlib
 from dataclasses import dataclass
 from typing import Protocol
 
+from tabletune.durable_file import open_to_read
 from tabletune.records.base import RecordError
 from tabletune.records.snapshot import MAX_SNAPSHOT_BYTES, LiveSnapshot
 from tabletune.store.durable import store_errors
@@ -63,7 +64,7 @@ class FolderSnapshots:
         path = self.root / live_key(channel, run_id)
         with store_errors(path, "read"):
             try:
-                with open(path, "rb") as file:
+                with open_to_read(path) as file:
                     data = file.read(MAX_SNAPSHOT_BYTES + 1)
             except FileNotFoundError:
                 raise ObjectMissing(LiveSnapshot.KIND, run_id, str(self.root)) from None

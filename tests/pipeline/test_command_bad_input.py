@@ -269,6 +269,22 @@ def test_output_that_nobody_takes(finished: Deployment) -> None:
     assert errors == b""
 
 
+def test_errors_that_nobody_takes_have_their_status(finished: Deployment) -> None:
+    """Standard error on a full disk: the status and the JSON tell all the same."""
+    command = [sys.executable, "-m", "tabletune.cli", "show", "nothing", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [*command, "--out", str(finished.out)],
+            stdout=subprocess.PIPE,
+            stderr=full,
+            env=environment,
+            check=False,
+        )
+    assert ended.returncode == ExitCode.STORE
+    assert json.loads(ended.stdout)["error"]["exit_status"] == ExitCode.STORE
+
+
 def test_usage_errors_are_json_too(tmp_path: pathlib.Path) -> None:
     with CommandProcess(["show", "--nonsense", "--json"], tmp_path) as process:
         assert process.finish() == ExitCode.USAGE
