@@ -54,7 +54,7 @@ tests-without-engine: setup
 tests-on-stack: setup
 	$(BIN)/pytest -q -m "stack and not engine and not drill" -n $(WORKERS) --dist worksteal --durations 10
 
-# Kills of every part of the stack, most of it waiting: five minutes, and not part of `test`.
+# Kills of every part of the stack, most of it waiting: about ten minutes, and not part of `test`.
 test-drills: setup
 	$(BIN)/pytest -q -m drill --durations 10
 
