@@ -19,6 +19,7 @@ and `out` is the deployment's name, so each has its own channels. Its schema: fi
 import json
 import os
 import pathlib
+import re
 from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -45,6 +46,23 @@ from tabletune.store.opening import place_of
 NAME_PATTERN: Final = r"^[a-z][a-z0-9-]{0,62}$"
 LATEST: Final = "latest"
 _MOST_ERRORS: Final = 20
+
+
+#: Fields of a deployment whose option on the command line has another name.
+FIELD_OF = {
+    "--engine-arg": "engine_args",
+    "--concurrency": "concurrencies",
+    "--margin": "margins",
+    "--channel": "channels",
+}
+
+
+class FieldProblem(ValueError):
+    """A field is well-formed and cannot be run with. Attributes: field, its name."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        self.field = field
+        super().__init__(problem)
 
 
 class DeploymentsError(ValueError):
@@ -124,6 +142,13 @@ class Deployment(Facts):
     retention: RetentionPolicy = RetentionPolicy()
     schedule: Schedule = Schedule()
 
+    @field_validator("store", "out")
+    @classmethod
+    def _is_filled_in(cls, place: str) -> str:
+        if left := re.search(r"\{[^}]*\}", place):
+            raise ValueError(f"expected {{name}} as the only placeholder, found {left.group()!r}")
+        return place
+
     @field_validator("store")
     @classmethod
     def _is_a_store(cls, url: str) -> str:
@@ -137,10 +162,14 @@ class Deployment(Facts):
     def _can_be_run(self) -> "Deployment":
         try:
             self.run_request()
+        except RequestError as error:
+            field = FIELD_OF.get(error.option, error.option.strip("-").replace("-", "_"))
+            raise FieldProblem(field, str(error).removeprefix(f"{error.option}: ")) from error
+        try:
             if self.requirement:
                 parse_requirement(self.requirement)
-        except (RequestError, BadRequirement) as error:
-            raise ValueError(str(error)) from error
+        except BadRequirement as error:
+            raise FieldProblem("engine", str(error)) from error
         return self
 
     @property
@@ -253,6 +282,9 @@ class _Reader:
         except ValidationError as error:
             for item in error.errors(include_url=False):
                 where = tuple(item["loc"])
+                cause = item.get("ctx", {}).get("error")
+                if isinstance(cause, FieldProblem):
+                    where = (*where, cause.field)
                 said = item["type"] in ("missing", "value_error")
                 given = "" if said else f", found {item['input']!r:.60}"
                 message = item["msg"].removeprefix("Value error, ")

@@ -76,7 +76,15 @@ def test_latest_has_no_environment_of_its_own(tmp_path: pathlib.Path) -> None:
         ("    margins:\n      best_fixed: 2\n", "18: deployments.chat-8b.margins.best_fixed: "),
         ("    schedule:\n      cron: daily\n", "17: deployments.chat-8b.schedule: expected 5 cron"),
         ("    schedule: {timezone: Mars/Base}\n", "17: deployments.chat-8b.schedule: no time zone"),
-        ("    lengths: [0, 9]\n", "9: deployments.chat-8b: --lengths: expected"),
+        ("    lengths: [0, 9]\n", "17: deployments.chat-8b.lengths: expected"),
+        ("    max_num_seqs: -4\n", "17: deployments.chat-8b.max_num_seqs: expected"),
+        ("    max_draft_length: 0\n", "17: deployments.chat-8b.max_draft_length: expected"),
+        ("    concurrencies: [0]\n", "17: deployments.chat-8b.concurrencies: expected"),
+        ("    engine_args: [--port=1]\n", "17: deployments.chat-8b.engine_args: expected"),
+        ("    speculative: {method: x}\n", "17: deployments.chat-8b.speculative: expected"),
+        ("    channels: {live: a b}\n", "17: deployments.chat-8b.channels"),
+        ("    store: /tables/{nmae}\n", "17: deployments.chat-8b.store: expected {name}"),
+        ("    out: /runs/{}\n", "17: deployments.chat-8b.out: expected {name}"),
         ("    engine: torch==2\n", "17: the key 'engine' appears twice"),
         ("    prompts: &p x\n    model_b: *p\n", "17: expected no alias"),
         ("    prompts: !!python/name:os.system\n", "17: expected plain values"),
@@ -90,6 +98,21 @@ def test_what_is_wrong_is_told_with_line_and_field(
     found = problems(tmp_path, text)
     assert len(found) == 1
     assert found[0].startswith(expected), found
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"),
+    [
+        ("vllm==0.33.0", "torch==2.0", "13: deployments.chat-8b.engine: "),
+        ("eagle3\n    drafter", "eagle9\n    drafter", "11: deployments.chat-8b.method: expected"),
+        ("    drafter: org/chat-8b-eagle3\n", "", "9: deployments.chat-8b.drafter: expected"),
+    ],
+)
+def test_what_cannot_be_run_is_told_with_line_and_field(
+    tmp_path: pathlib.Path, old: str, new: str, expected: str
+) -> None:
+    (found,) = problems(tmp_path, HEAD + ONE.replace(old, new))
+    assert found.startswith(expected), found
 
 
 def test_an_engine_that_is_no_engine_is_refused(tmp_path: pathlib.Path) -> None:
