@@ -13,8 +13,7 @@ from tabletune.records.evidence import (
     PaddedTokens,
     expected_tokens_of,
     padded_tokens,
-    scatter_of,
-    surface_of,
+    surface_and_scatter,
 )
 from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import CapturePlan
@@ -72,13 +71,13 @@ def build_version(
     Raises:
         NoTableError: some batch size has no usable length.
     """
-    surface = surface_of(evidence.profile, padded)
+    surface, scatter = surface_and_scatter(evidence.profile, padded)
     tokens = expected_tokens_of(evidence.prior)
     envelope = evidence.qualification.envelope
     options = BuildOptions(
         uncertainty=surface.relative_uncertainty,
         max_merge_loss=MAX_MERGE_LOSS,
-        noise=scatter_of(evidence.profile, padded),
+        noise=scatter,
         max_tpot_s=None if request.max_tpot_ms is None else request.max_tpot_ms / 1e3,
         allowed=set(envelope.lengths),
         forbidden_transitions=envelope.forbidden_transitions,

@@ -8,7 +8,7 @@ from tabletune.core.controller.promoted import Promoted
 from tabletune.core.counts import SurvivalCounts
 from tabletune.core.goodput import expected_tokens
 from tabletune.core.scatter import smooth_cells
-from tabletune.core.step_time import StepTimeEstimate, estimate_step_time
+from tabletune.core.step_time import estimate_step_time
 from tabletune.core.surface import PaddedTokens, StepTimeSurface
 from tabletune.core.survival import proposal_rate, survival
 from tabletune.core.words import FloatArray
@@ -25,7 +25,7 @@ __all__ = [
     "padded_tokens",
     "promoted_of",
     "runner_of",
-    "scatter_of",
+    "surface_and_scatter",
     "surface_of",
     "survival_counts",
 ]
@@ -40,17 +40,13 @@ def survival_counts(counts: PositionCounts) -> SurvivalCounts:
 
 def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface:
     """The step-time surface of the profile's usable cells, without their scatter."""
-    return StepTimeSurface.from_cells(_smooth(profile, padded)[0], padded)
+    return surface_and_scatter(profile, padded)[0]
 
 
-def scatter_of(profile: Profile, padded: PaddedTokens | None) -> float:
-    """How far the profile's cells scatter beside their own intervals: see core/scatter.py."""
-    return _smooth(profile, padded)[1]
-
-
-def _smooth(
+def surface_and_scatter(
     profile: Profile, padded: PaddedTokens | None
-) -> tuple[dict[tuple[int, int], StepTimeEstimate], float]:
+) -> tuple[StepTimeSurface, float]:
+    """The surface, and how far its cells scattered beside their intervals (core/scatter.py)."""
     cells = {
         (cell.batch_size, cell.draft_length): estimate_step_time(
             cell.samples_at(profile.context_tok), kind=profile.step_kind
@@ -58,7 +54,9 @@ def _smooth(
         for cell in profile.cells
         if cell.status == "measured" and len(cell.samples_s) >= 2
     }
-    return smooth_cells({at: c for at, c in cells.items() if padded is None or padded(*at)})
+    in_graphs = {at: c for at, c in cells.items() if padded is None or padded(*at)}
+    smooth, scatter = smooth_cells(in_graphs)
+    return StepTimeSurface.from_cells(smooth, padded), scatter
 
 
 def expected_tokens_of(prior: AcceptancePrior) -> FloatArray:
