@@ -161,9 +161,7 @@ def run_command(arguments: list[str] | None = None) -> NoReturn:
         discard_output()
         sys.exit(ExitCode.UNEXPECTED)
     except BaseException as error:
-        status = _status_of(error)
-        with contextlib.suppress(OSError):  # standard error may be full, too: the status tells
-            _tell(error)
+        status = _tell(error)
         if as_json and status is not None:
             print_error(error, status)
         elif as_json and isinstance(error, Exception):
@@ -174,28 +172,37 @@ def run_command(arguments: list[str] | None = None) -> NoReturn:
     sys.exit(code or ExitCode.OK)
 
 
-def _status_of(error: BaseException) -> int | None:
-    """The exit status of what ended a command, None for the unexpected."""
+def _tell(error: BaseException) -> int | None:
+    """Say what ended a command on standard error; its exit status, None for the unexpected."""
     if isinstance(error, USAGE_ERRORS):
-        return cast(ClickException, error).exit_code  # typer's own copy has the same attributes
+        shown = cast(ClickException, error)  # typer's own copy has the same methods
+        with _perhaps_full():
+            shown.show()
+        return shown.exit_code
     if isinstance(error, KeyboardInterrupt | typer.Abort | Terminated):
+        with _perhaps_full():
+            text = "interrupted: engines are stopped, what was measured is kept"
+            terminal(errors=True).print(text)
         return error.exit_status if isinstance(error, Terminated) else int(ExitCode.INTERRUPTED)
-    explained = (int(status) for kinds, status in EXPLAINED if isinstance(error, kinds))
-    return next(explained, int(ExitCode.UNEXPECTED) if output_fails(error) else None)
-
-
-def _tell(error: BaseException) -> None:
-    """Say on standard error what ended a command."""
-    console = terminal(errors=True)
-    if isinstance(error, USAGE_ERRORS):
-        cast(ClickException, error).show()
-    elif isinstance(error, KeyboardInterrupt | typer.Abort | Terminated):
-        console.print("interrupted: engines are stopped, what was measured is kept")
-    elif any(isinstance(error, kinds) for kinds, _ in EXPLAINED):
-        console.print("[bold red]error:[/] ", end="")
-        console.print(str(error), markup=False, soft_wrap=True)
-    elif output_fails(error):
-        console.print("[bold red]error:[/] ", end="")
+    for kinds, status in EXPLAINED:
+        if isinstance(error, kinds):
+            _say_error(str(error))
+            return status
+    if output_fails(error):
         advice = "what was done is kept: send the output elsewhere and ask again"
-        console.print(f"the result cannot be written ({error}); {advice}", soft_wrap=True)
+        _say_error(f"the result cannot be written ({error}); {advice}")
         discard_output()
+        return ExitCode.UNEXPECTED
+    return None
+
+
+def _say_error(text: str) -> None:
+    console = terminal(errors=True)
+    with _perhaps_full():
+        console.print("[bold red]error:[/] ", end="")
+        console.print(text, markup=False, soft_wrap=True)
+
+
+def _perhaps_full() -> contextlib.AbstractContextManager[None]:
+    """Standard error may be full, too: then the exit status tells."""
+    return contextlib.suppress(OSError)

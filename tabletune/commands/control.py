@@ -1,13 +1,12 @@
 """control: the kill switch of the engines that follow a channel."""
 
-import pathlib
 import sys
 from typing import Annotated, cast
 
 import typer
 
 from tabletune.commands.console import print_json
-from tabletune.commands.options import DEFAULT_OUT, Channel, Json, Out, StoreUrl, Who
+from tabletune.commands.options import DEFAULT_OUT, Channel, Json, Out, StoreUrl, Who, store_url
 from tabletune.commands.who import user_name
 from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.request import RequestError
@@ -41,7 +40,7 @@ def control(
     """
     if mode is not None and mode not in MODES:
         raise RequestError("MODE", f"one of {', '.join(MODES)}", mode, "choose one of them")
-    opened = open_existing(store or str(pathlib.Path(out) / "store"))
+    opened = open_existing(store_url(out, store))
     check_channel(channel)
     there = opened.channels()
     if there and channel not in there and not _was_set(opened, channel):

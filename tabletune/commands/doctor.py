@@ -9,7 +9,15 @@ import typer
 
 from tabletune.commands.console import print_json, terminal
 from tabletune.commands.exit_codes import ExitCode
-from tabletune.commands.options import DEFAULT_OUT, EngineRoot, Json, Out, StoreUrl, engine_root
+from tabletune.commands.options import (
+    DEFAULT_OUT,
+    EngineRoot,
+    Json,
+    Out,
+    StoreUrl,
+    engine_root,
+    store_url,
+)
 from tabletune.measure.compat import PLUGIN_VERSIONS
 from tabletune.measure.environments import EngineEnvironments
 from tabletune.measure.installed_engine import InstalledEngine
@@ -125,7 +133,7 @@ def _workspace(out: pathlib.Path, store: str | None) -> list[Finding]:
     if not out.exists() and store is None:
         return findings
     try:
-        opened = open_store(store or str(out / "store"))
+        opened = open_store(store_url(out, store))
         if not opened.exists():
             return [*findings, _no_store(opened.url, named=store is not None)]
         found = problems(opened)

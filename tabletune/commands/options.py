@@ -40,6 +40,11 @@ def engine_root(root: pathlib.Path | None) -> pathlib.Path:
     return root or pathlib.Path(platformdirs.user_data_dir("tabletune")) / "engines"
 
 
+def store_url(out: pathlib.Path, store: str | None) -> str:
+    """Where the table store is: `--store`, else in the run's folder."""
+    return store or str(out / "store")
+
+
 def numbers(option: str, text: str) -> tuple[int, ...]:
     """A comma-separated list of whole numbers; empty text is an empty tuple.
 

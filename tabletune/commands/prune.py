@@ -7,7 +7,7 @@ import typer
 from pydantic import ValidationError
 
 from tabletune.commands.console import print_json
-from tabletune.commands.options import DEFAULT_OUT, Json, Out, StoreUrl
+from tabletune.commands.options import DEFAULT_OUT, Json, Out, StoreUrl, store_url
 from tabletune.maintain.policies import RetentionPolicy
 from tabletune.maintain.prune import Pruned
 from tabletune.maintain.prune import prune as prune_store
@@ -54,7 +54,7 @@ def prune(
         expected = "a number " + first["msg"].removeprefix("Input should be ")
         raise RequestError(option, expected, first["input"], "correct it") from error
     now = datetime.datetime.now(datetime.UTC)
-    found = prune_store(store or str(out / "store"), policy, now, apply)
+    found = prune_store(store_url(out, store), policy, now, apply)
     if as_json:
         print_json(_as_json(found))
         return

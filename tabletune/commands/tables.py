@@ -16,6 +16,7 @@ from tabletune.commands.options import (
     Out,
     StoreUrl,
     Who,
+    store_url,
 )
 from tabletune.commands.results import show_commands, show_table, show_verdict
 from tabletune.commands.who import user_name
@@ -57,7 +58,7 @@ def build(out: Out = DEFAULT_OUT, store: StoreUrl = None, as_json: Json = False)
         advice = "name the folder of an earlier run with --out"
         raise WorkspaceError(out, "there is no such folder", advice)
     made = rebuild(Workspace(out))
-    name = open_store(store or str(out / "store")).put(made.version)
+    name = open_store(store_url(out, store)).put(made.version)
     if as_json:
         print_json({"table_version": name, "table": _rows(made.version)})
         return
@@ -242,7 +243,7 @@ def find_version(store: Store, name: str) -> tuple[str, TableVersion]:
 
 
 def _store(out: pathlib.Path, store: str | None) -> Store:
-    return open_existing(store or str(out / "store"))
+    return open_existing(store_url(out, store))
 
 
 def _verdicts_of(store: Store, version_hash: str) -> list[Verdict]:
