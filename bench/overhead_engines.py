@@ -14,11 +14,9 @@ from typing import Any
 import httpx
 import numpy as np
 
-from tabletune.identity.artifact import identify
 from tabletune.measure.launch import EngineLaunch, PluginMode
-from tabletune.measure.probe import probe_engine
 from tabletune.measure.runner import start_engine
-from tabletune.pipeline.identify import fingerprint_of
+from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
 from tabletune.records.plan import CapturePlan, Envelope
@@ -179,9 +177,7 @@ def _store(root: pathlib.Path, python: pathlib.Path, model: pathlib.Path) -> pat
         max_draft_length=LONGEST,
         max_num_seqs=SIZE,
     )
-    found = identify(str(model), require_weights=True)
-    facts = probe_engine(python)
-    fingerprint = fingerprint_of(request, facts, found.model_facts(), None, found.dtype)
+    fingerprint = identify_target(request, python).fingerprint
     store = FolderStore(root)
     store.put(fingerprint)
     lengths = tuple(range(LONGEST + 1))

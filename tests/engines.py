@@ -15,6 +15,9 @@ from dataclasses import dataclass
 from tabletune.measure.api import EngineApi
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.runner import RunningEngine
+from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.request import RunRequest
+from tabletune.records.fingerprint import Fingerprint
 
 MAX_NUM_SEQS = 8
 MAX_MODEL_LEN = 1024
@@ -63,6 +66,18 @@ def engine_launch(
         environment={"VLLM_CPU_KVCACHE_SPACE": "1"},
         plugin=plugin,
     )
+
+
+def fingerprint_at(python: pathlib.Path, model: pathlib.Path) -> Fingerprint:
+    """What a run of such an engine would find: probed in its environment."""
+    request = RunRequest(
+        model=str(model),
+        method="ngram",
+        engine=str(python),
+        max_draft_length=LONGEST,
+        max_num_seqs=MAX_NUM_SEQS,
+    )
+    return identify_target(request, python).fingerprint
 
 
 def shorter_model(model: pathlib.Path, folder: pathlib.Path, layers: int) -> pathlib.Path:

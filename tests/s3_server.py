@@ -51,16 +51,21 @@ class S3Server:
     @functools.cached_property
     def client(self) -> Any:
         """A plain client, for looking at what a store wrote and for damaging it."""
-        import boto3.session
-        from botocore.config import Config
+        return client_of(self.endpoint)
 
-        session = boto3.session.Session(ACCESS_KEY, SECRET_KEY, region_name="us-east-1")
-        config = Config(
-            s3={"addressing_style": "path"},
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
-        return session.client("s3", endpoint_url=self.endpoint, config=config)
+
+def client_of(endpoint: str, access_key: str = ACCESS_KEY, secret_key: str = SECRET_KEY) -> Any:
+    """A plain client of a server."""
+    import boto3.session
+    from botocore.config import Config
+
+    session = boto3.session.Session(access_key, secret_key, region_name="us-east-1")
+    config = Config(
+        s3={"addressing_style": "path"},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+    )
+    return session.client("s3", endpoint_url=endpoint, config=config)
 
 
 def find_server() -> str:
@@ -136,7 +141,7 @@ def _start(program: str, folder: pathlib.Path, first: int) -> S3Server:
         )
     server = S3Server(f"http://127.0.0.1:{first}", process)
     try:
-        _wait_until_ready(server, folder / "weed.log")
+        wait_until_ready(server.client, process, folder / "weed.log")
     except BaseException:
         stop_server(server)
         raise
@@ -168,11 +173,15 @@ def _is_free(port: int) -> bool:
     return True
 
 
-def _wait_until_ready(server: S3Server, log: pathlib.Path) -> None:
-    client = server.client
+def wait_until_ready(client: Any, process: "subprocess.Popen[bytes]", log: pathlib.Path) -> None:
+    """Return once the server takes what it is given and gives what it held before.
+
+    Raises:
+        ServerFailed: it ended, or does not in time.
+    """
     deadline_s = time.monotonic() + START_S
     problem: Exception | None = None
-    while time.monotonic() < deadline_s and server.process.poll() is None:
+    while time.monotonic() < deadline_s and process.poll() is None:
         try:
             client.put_object(Bucket=BUCKET, Key="ready", Body=b"")
             client.delete_object(Bucket=BUCKET, Key="ready")

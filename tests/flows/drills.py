@@ -15,6 +15,7 @@ from tabletune.records.decision_record import PromotionDecision
 from tabletune.store.check import problems
 from tests.flows.seen import wait_until
 from tests.flows.world import FlowWorld
+from tests.s3_server import client_of, wait_until_ready
 
 #: For each stage the task that it is, and the line of its log that says that it works: with an
 #: engine up, or for the last two, done.
@@ -91,6 +92,11 @@ def back(stack: LocalStack, *names: str) -> None:
         stack.launch(name)
     for name in names:
         stack.wait_until_up(name)
+    process = stack.services["s3"].process if "s3" in names else None
+    if process is not None:  # it answers before it reads what it held
+        given = stack.client_environment()
+        keys = given["AWS_ACCESS_KEY_ID"], given["AWS_SECRET_ACCESS_KEY"]
+        wait_until_ready(client_of(stack.urls["s3"], *keys), process, stack.log("s3"))
 
 
 @contextlib.contextmanager

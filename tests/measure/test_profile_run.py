@@ -5,29 +5,16 @@ from collections.abc import Iterable, Mapping
 from tabletune.core.plausibility import PlausibilityLimits
 from tabletune.measure.profile_in_engine import CellSamples
 from tabletune.measure.profile_run import ProfilePlan, ProfileState, run_profile
+from tests.stepping_clock import SteppingClock
 
 SECONDS_EACH = 40.0
 STEPS = 40
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.at_s = 0.0
-
-    def now_s(self) -> float:
-        return self.at_s
-
-    def sleep_s(self, seconds: float) -> None:
-        self.at_s += seconds
-
-    def utc(self) -> str:
-        return "2026-11-30T00:00:00+00:00"
-
-
 class SlowMeasurer:
     """Takes `SECONDS_EACH` for a batch size and gives `STEPS` steps of each length."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: SteppingClock) -> None:
         self.clock = clock
         self.measured: list[int] = []
 
@@ -35,7 +22,7 @@ class SlowMeasurer:
         self, batch_size: int, lengths: Iterable[int], start: Mapping[int, CellSamples] | None
     ) -> dict[int, CellSamples]:
         self.measured.append(batch_size)
-        self.clock.at_s += SECONDS_EACH
+        self.clock.s += SECONDS_EACH
         return {
             k: CellSamples([0.01] * STEPS, [batch_size * (k + 1)] * STEPS, [100.0] * STEPS)
             for k in lengths
@@ -58,7 +45,7 @@ class Told:
 
 
 def profiled(budget_s: float, least_steps: int = 3) -> tuple[list[int], Told]:
-    clock, told = Clock(), Told()
+    clock, told = SteppingClock(), Told()
     measurer = SlowMeasurer(clock)
     limits = PlausibilityLimits(min_samples=least_steps)
     plan = ProfilePlan((1, 2, 4, 8), lambda _: (0, 1), lambda _: [], 100.0, limits, budget_s)

@@ -11,24 +11,9 @@ from tabletune.measure.launch import EngineLaunch
 from tabletune.measure.runner import start_engine
 from tabletune.pipeline.session import DEATH_NOTICE_S, DEATH_WITHOUT_LOG_S, LiveEngine
 from tests.small_disk import mounted
+from tests.stepping_clock import SteppingClock
 
 FAKE = pathlib.Path(__file__).parents[1] / "measure" / "fake_engine.py"
-
-
-class SteppingClock:
-    """Sleeping moves it on and takes no time."""
-
-    def __init__(self) -> None:
-        self.s = 0.0
-
-    def now_s(self) -> float:
-        return self.s
-
-    def sleep_s(self, seconds: float) -> None:
-        self.s += seconds
-
-    def utc(self) -> str:
-        return "2026-01-01T00:00:00+00:00"
 
 
 @pytest.fixture

@@ -14,13 +14,17 @@ from prometheus_client.parser import text_string_to_metric_families
 from promoted_store import PromotedStore
 
 from tabletune.measure.launch import PluginMode
-from tabletune.measure.probe import probe_engine
 from tabletune.measure.runner import start_engine
-from tabletune.pipeline.identify import fingerprint_of
-from tabletune.pipeline.request import RunRequest
 from tabletune.records.decision_log import parse_trace
 from tabletune.records.snapshot import LiveSnapshot
-from tests.engines import BOOT_DEADLINE_S, BOOT_TABLE, LONGEST, MAX_NUM_SEQS, engine_launch
+from tests.engines import (
+    BOOT_DEADLINE_S,
+    BOOT_TABLE,
+    LONGEST,
+    MAX_NUM_SEQS,
+    engine_launch,
+    fingerprint_at,
+)
 
 pytestmark = pytest.mark.engine
 
@@ -84,18 +88,7 @@ def engine(
     engine_python: Path, engine_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Following]:
     folder = tmp_path_factory.mktemp("follow")
-    request = RunRequest(
-        model=str(engine_model),
-        method="ngram",
-        engine=str(engine_python),
-        max_draft_length=LONGEST,
-        max_num_seqs=MAX_NUM_SEQS,
-    )
-    facts = probe_engine(engine_python)
-    from tabletune.identity.artifact import identify
-
-    model = identify(str(engine_model), require_weights=True)
-    fingerprint = fingerprint_of(request, facts, model.model_facts(), None, model.dtype)
+    fingerprint = fingerprint_at(engine_python, engine_model)
     store = PromotedStore(folder / "store", fingerprint, MAX_NUM_SEQS, LONGEST)
     store.switch("follow")
     launch = engine_launch(engine_python, engine_model, folder / "engine.log", PluginMode.SERVE)

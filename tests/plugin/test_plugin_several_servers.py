@@ -14,13 +14,9 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from promoted_store import PromotedStore
 
-from tabletune.identity.artifact import identify
 from tabletune.measure.launch import HOST, PluginMode
-from tabletune.measure.probe import probe_engine
 from tabletune.measure.runner import start_engine
-from tabletune.pipeline.identify import fingerprint_of
-from tabletune.pipeline.request import RunRequest
-from tests.engines import BOOT_DEADLINE_S, LONGEST, MAX_NUM_SEQS, engine_launch
+from tests.engines import BOOT_DEADLINE_S, LONGEST, MAX_NUM_SEQS, engine_launch, fingerprint_at
 
 pytestmark = pytest.mark.engine
 
@@ -107,16 +103,7 @@ def served(
     engine_python: Path, engine_model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("servers")
-    request = RunRequest(
-        model=str(engine_model),
-        method="ngram",
-        engine=str(engine_python),
-        max_draft_length=LONGEST,
-        max_num_seqs=MAX_NUM_SEQS,
-    )
-    model = identify(str(engine_model), require_weights=True)
-    facts = probe_engine(engine_python)
-    fingerprint = fingerprint_of(request, facts, model.model_facts(), None, model.dtype)
+    fingerprint = fingerprint_at(engine_python, engine_model)
     store = PromotedStore(folder / "store", fingerprint, MAX_NUM_SEQS, LONGEST)
     store.promote(ONE)
     plain = engine_launch(engine_python, engine_model, folder / "engine.log", PluginMode.SERVE)
