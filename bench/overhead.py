@@ -3,6 +3,8 @@
     python -m bench.overhead --out bench/results/overhead.json [--steps 1000000]
     python -m bench.overhead --out bench/results/overhead.json \
         --engine PYTHON --model FOLDER [--pairs 12] [--logs FOLDER]
+    python -m bench.overhead --out FILE --engine PYTHON --model FOLDER --method eagle3 \
+        --drafter FOLDER --concurrency 64 --tokens 512 --again [--speculative JSON] -- ENGINE ARGS
 
 Without an engine: the hot path, which is all that runs on the engine's own thread where a source
 is followed. For each kind of step at 256 requests, a hooked scheduler against a plain one that
@@ -15,7 +17,8 @@ interpreter.
 With an engine: two real ones side by side, one as it comes and one with the plugin following a
 store, learning and deciding in mode shadow (which swaps nothing, so that both do the same work),
 loaded in turn in pairs of windows A B, B A, …; the ratio of their throughputs with a 95 % interval
-over the pairs.
+over the pairs. Without --method: a small model on a processor, with the n-gram drafter. With
+--again a third engine, without the plugin, takes its turns too: what two engines differ by.
 
 What is there in the file of the other part is kept.
 """
@@ -28,11 +31,16 @@ import platform
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from bench.command_line import told
+from bench.overhead_engines import LONGEST, Setting, cpu_setting, throughput
 from bench.overhead_steps import KINDS, PlainScheduler, steps
+from tabletune.measure.probe import probe_engine
+from tabletune.pipeline.request import RunRequest
 from tabletune_vllm.live.start import MOST_PENDING
 from tabletune_vllm.runtime import Runtime
 from tabletune_vllm.seam.hooks import attach
@@ -51,19 +59,43 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--model", type=pathlib.Path)
     parser.add_argument("--logs", type=pathlib.Path)
     parser.add_argument("--pairs", type=int, default=12)
+    parser.add_argument("--method", help="of the drafter; then the engine is not a small one's")
+    parser.add_argument("--drafter")
+    parser.add_argument("--concurrency", type=int, default=64)
+    parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--speculative", type=json.loads, default={})
+    parser.add_argument("engine_args", nargs="*")
     options = parser.parse_args(arguments)
     result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
-    run = {"command": "python -m bench.overhead " + " ".join(arguments), "machine": machine()}
+    run: dict[str, Any] = {"command": told("bench.overhead", arguments), "machine": machine()}
     if options.engine is None:
         result["hot_path"] = {**run, **hot_path(options.steps)}
     else:
-        from bench.overhead_engines import throughput
-
-        measured = throughput(options.engine, options.model, options.pairs, options.logs)
+        probe = probe_engine(options.engine)
+        run["engine"] = {part: probe[part] for part in ("device", "engine")}
+        measured = throughput(setting(options), options.pairs, options.logs)
         result["serving"] = {**run, **measured, "limit_share": LIMIT_SHARE}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
     return 0
+
+
+def setting(options: argparse.Namespace) -> Setting:
+    """The engines of the second part."""
+    if options.method is None:
+        return replace(cpu_setting(options.engine, options.model), again=options.again)
+    request = RunRequest(
+        model=str(options.model),
+        method=options.method,
+        drafter=options.drafter,
+        engine=str(options.engine),
+        max_draft_length=LONGEST,
+        max_num_seqs=options.concurrency,
+        engine_args=tuple(options.engine_args),
+        speculative_extra=options.speculative,
+    )
+    return Setting(request, tokens=options.tokens, again=options.again)
 
 
 def machine() -> dict[str, object]:

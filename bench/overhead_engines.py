@@ -2,13 +2,13 @@
 
 import concurrent.futures
 import contextlib
-import json
 import os
 import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import httpx
@@ -16,43 +16,86 @@ import numpy as np
 
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.runner import start_engine
+from tabletune.pipeline.engine_config import serving_arguments
 from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.plans import choose_plans
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.acceptance import AcceptancePrior, PositionCounts
-from tabletune.records.plan import CapturePlan, Envelope
+from tabletune.records.boot_table import boot_table
+from tabletune.records.fingerprint import Fingerprint
+from tabletune.records.plan import Envelope
 from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.table import Parents, TableVersion, table_from_dense
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
 
-SIZE, LONGEST, LENGTH = 8, 4, 2
-CONCURRENCY, TOKENS = 8, 32
+LONGEST, LENGTH = 4, 2
 AT = "2026-01-01T00:00:00+00:00"
 BOOT_S = 300.0
+WARM_UP = 2
+WITH, WITHOUT, AGAIN = "with", "without", "without, another engine"
 
 
-def throughput(
-    python: pathlib.Path, model: pathlib.Path, pairs: int, logs: pathlib.Path | None
-) -> dict[str, Any]:
-    """Tokens per second of both, in `pairs` pairs of windows, and their ratio.
+@dataclass(frozen=True)
+class Setting:
+    """What every engine serves, and how it is loaded.
+
+    request: the deployment; its largest batch size is the concurrency too.
+    tokens: output tokens of each request of a window.
+    again: a third engine without the plugin, which shows what two engines differ by anyway.
+    environment: of every engine.
+    """
+
+    request: RunRequest
+    tokens: int
+    again: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def size(self) -> int:
+        """Requests at a time."""
+        return self.request.max_num_seqs
+
+
+def cpu_setting(python: pathlib.Path, model: pathlib.Path) -> Setting:
+    """A small model on a processor, with the n-gram drafter."""
+    request = RunRequest(
+        model=str(model),
+        method="ngram",
+        engine=str(python),
+        max_draft_length=LONGEST,
+        max_num_seqs=8,
+        engine_args=("--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
+        speculative_extra={"prompt_lookup_max": 4, "prompt_lookup_min": 2},
+    )
+    return Setting(request, tokens=32, environment={"VLLM_CPU_KVCACHE_SPACE": "1"})
+
+
+def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[str, Any]:
+    """Tokens per second of every engine, in `pairs` rounds of windows, and their ratios.
 
     logs: a new folder for the engines' logs, None to throw them away.
     """
+    python, model = pathlib.Path(setting.request.engine), setting.request.model
     with contextlib.ExitStack() as stack:
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        store = _store(folder / "store", python, model)
+        folder.mkdir(parents=True, exist_ok=True)
+        version = _version(folder / "store", setting, python)
         environment = {
-            "TABLETUNE_SOURCE": store.as_uri(),
+            "TABLETUNE_SOURCE": (folder / "store").absolute().as_uri(),
             # Learns and decides as in adapt, and swaps nothing: both engines do the same work.
             "TABLETUNE_MODE": "shadow",
             "TABLETUNE_CACHE": str(folder / "cache"),
             "TABLETUNE_TRACE": str(folder / "trace.jsonl"),
             "TABLETUNE_POLL_S": "1",
         }
+        plain = _launch(setting, version, folder / "without.log", PluginMode.OFF, {})
         launches = {
-            "without": _launch(python, model, folder / "without.log", PluginMode.OFF, {}),
-            "with": _launch(python, model, folder / "with.log", PluginMode.SERVE, environment),
+            WITHOUT: plain,
+            WITH: _launch(setting, version, folder / "with.log", PluginMode.SERVE, environment),
         }
+        if setting.again:
+            launches[AGAIN] = replace(plain, log_path=folder / "again.log")
         clients: dict[str, httpx.Client] = {}
         pids: dict[str, int] = {}
         for side, launch in launches.items():
@@ -62,26 +105,32 @@ def throughput(
             clients[side] = stack.enter_context(
                 httpx.Client(base_url=running.base_url, timeout=300.0)
             )
-            window_tok_s(clients[side], str(model), 0)
+            print(f"{side}: booted in {running.boot_time_s:.0f} s", file=sys.stderr)
+            for _ in range(WARM_UP):
+                window_tok_s(clients[side], model, 0, setting)
         windows: dict[str, list[float]] = {side: [] for side in clients}
         busy: dict[str, list[float]] = {side: [] for side in clients}
         for number in range(pairs):
             order = list(clients) if number % 2 == 0 else list(clients)[::-1]
             for side in order:
                 begun_s = processor_s(pids[side])
-                windows[side].append(window_tok_s(clients[side], str(model), number))
+                windows[side].append(window_tok_s(clients[side], model, number, setting))
                 busy[side].append(processor_s(pids[side]) - begun_s)
             print(f"pair {number + 1} of {pairs}", file=sys.stderr)
-        status = clients["with"].get("/tabletune/status").json()
-    ratios = np.array(windows["with"]) / np.array(windows["without"])
-    # Each window has the same tokens; less depends on who else uses the machine.
-    busy_ratios = np.array(busy["with"]) / np.array(busy["without"])
-    return {
-        "what": f"{CONCURRENCY} requests at a time, {TOKENS} tokens each, K={LENGTH} everywhere",
+        status = clients[WITH].get("/tabletune/status").json()
+    found = {
+        "what": f"{setting.size} requests at a time, {setting.tokens} tokens each, "
+        f"K={LENGTH} everywhere",
         "tok_s": {side: [round(v, 2) for v in values] for side, values in windows.items()},
         "processor_s": {side: [round(v, 3) for v in values] for side, values in busy.items()},
-        "ratio": interval(ratios),
-        "processor_ratio": interval(busy_ratios),
+        "ratio": _ratio(windows, WITH, WITHOUT),
+        # Each window has the same tokens; less depends on who else uses the machine.
+        "processor_ratio": _ratio(busy, WITH, WITHOUT),
+    }
+    if setting.again:
+        found["ratio_to_the_other_engine"] = _ratio(windows, WITH, AGAIN)
+        found["ratio_of_the_engines_without"] = _ratio(windows, AGAIN, WITHOUT)
+    return found | {
         "plugin": {
             "active": status["active"],
             "mode": status["controller"]["mode"],
@@ -90,6 +139,10 @@ def throughput(
             "steps": status["steps"],
         },
     }
+
+
+def _ratio(values: Mapping[str, Sequence[float]], of: str, to: str) -> dict[str, float]:
+    return interval(np.array(values[of]) / np.array(values[to]))
 
 
 def interval(ratios: Sequence[float] | np.ndarray, draws: int = 4000) -> dict[str, float]:
@@ -106,20 +159,20 @@ def interval(ratios: Sequence[float] | np.ndarray, draws: int = 4000) -> dict[st
     }
 
 
-def window_tok_s(client: httpx.Client, model: str, number: int) -> float:
+def window_tok_s(client: httpx.Client, model: str, number: int, setting: Setting) -> float:
     """One window: all requests at once, until the last has its tokens."""
 
     def complete(request: int) -> int:
         # No prefix is shared with another window, so that nothing is cached.
         prompt = f"{number}/{request}: one two three four five, one two three four five, one"
-        body = {"model": model, "prompt": prompt, "max_tokens": TOKENS, "temperature": 0}
+        body = {"model": model, "prompt": prompt, "max_tokens": setting.tokens, "temperature": 0}
         reply = client.post("/v1/completions", json={**body, "ignore_eos": True})
         reply.raise_for_status()
         return reply.json()["usage"]["completion_tokens"]
 
-    with concurrent.futures.ThreadPoolExecutor(CONCURRENCY) as pool:
+    with concurrent.futures.ThreadPoolExecutor(setting.size) as pool:
         begun = time.perf_counter()
-        tokens = sum(pool.map(complete, range(CONCURRENCY)))
+        tokens = sum(pool.map(complete, range(setting.size)))
         return tokens / (time.perf_counter() - begun)
 
 
@@ -142,85 +195,65 @@ def processor_s(pid: int) -> float:
 
 
 def _launch(
-    python: pathlib.Path,
-    model: pathlib.Path,
+    setting: Setting,
+    version: TableVersion,
     log: pathlib.Path,
     plugin: PluginMode,
     environment: dict[str, str],
 ) -> EngineLaunch:
-    speculation = {
-        "method": "ngram",
-        "num_speculative_tokens": LONGEST,
-        "prompt_lookup_max": 4,
-        "prompt_lookup_min": 2,
-        "num_speculative_tokens_per_batch_size": [[1, SIZE, LENGTH]],
-    }
+    """An engine with the flags that `tabletune show` prints for this version."""
+    request = setting.request
     return EngineLaunch(
-        python=python,
-        model=str(model),
+        python=pathlib.Path(request.engine),
+        model=request.model,
         log_path=log,
-        arguments=(
-            *("--dtype", "float32", "--max-model-len", "512", "--enforce-eager"),
-            *("--max-num-seqs", str(SIZE), "--speculative-config", json.dumps(speculation)),
-        ),
-        environment={"VLLM_CPU_KVCACHE_SPACE": "1", **environment},
+        arguments=tuple(serving_arguments(request, version, boot_table(version).table)),
+        environment={**setting.environment, **environment},
         plugin=plugin,
     )
 
 
-def _store(root: pathlib.Path, python: pathlib.Path, model: pathlib.Path) -> pathlib.Path:
-    """A store whose promoted table is the boot table, with a made-up profile and prior."""
-    request = RunRequest(
-        model=str(model),
-        method="ngram",
-        engine=str(python),
-        max_draft_length=LONGEST,
-        max_num_seqs=SIZE,
-    )
-    fingerprint = identify_target(request, python).fingerprint
+def _version(root: pathlib.Path, setting: Setting, python: pathlib.Path) -> TableVersion:
+    """Promoted in a new store: one length everywhere, with a made-up profile and prior."""
+    fingerprint = identify_target(setting.request, python).fingerprint
     store = FolderStore(root)
     store.put(fingerprint)
     lengths = tuple(range(LONGEST + 1))
+    plan = choose_plans(setting.request, fingerprint.device, fingerprint.engine, lengths)[0]
     parents = Parents(
-        profile=store.put(_profile(fingerprint.identity)),
+        profile=store.put(_profile(fingerprint, setting.request)),
         acceptance_prior=store.put(_prior(fingerprint.identity)),
     )
     version = TableVersion(
-        table=table_from_dense([0, *[LENGTH] * SIZE], LONGEST),
-        plan=CapturePlan(
-            graph_mode="NONE",
-            capture_sizes=(),
-            lengths=lengths,
-            max_draft_length=LONGEST,
-            max_num_seqs=SIZE,
-            graph_count=0,
-        ),
-        envelope=Envelope(allowed={str(k): ((1, SIZE),) for k in lengths}),
+        table=table_from_dense([0, *[LENGTH] * setting.size], LONGEST),
+        plan=plan,
+        envelope=Envelope(allowed={str(k): ((1, setting.size),) for k in lengths}),
         fingerprint=fingerprint.identity,
         parents=parents,
         created_at=AT,
     )
     promote(store, "live", store.put(version), None, AT, "bench", "overhead", force=True)
-    return root
+    return version
 
 
-def _profile(fingerprint: str) -> Profile:
+def _profile(fingerprint: Fingerprint, request: RunRequest) -> Profile:
+    unit_s = 0.004 if fingerprint.device.platform == "cpu" else 0.00003
     cells = tuple(
         Cell(
             batch_size=b,
             draft_length=k,
-            samples_s=(0.05 + 0.004 * b * (k + 1),) * 20,
+            samples_s=(unit_s * (12 + b * (k + 1)),) * 20,
             scheduled_tok=float(b * (k + 1)),
             context_tok=100.0,
         )
-        for b in range(1, SIZE + 1)
+        for b in range(1, request.max_num_seqs + 1)
         for k in range(LONGEST + 1)
     )
     return Profile(
-        fingerprint=fingerprint,
+        fingerprint=fingerprint.identity,
         plan="0" * 64,
         method="in_engine",
-        step_kind="mixed",
+        step_kind=request.step_kind,
         prompt_tok=10,
         context_tok=100,
         cells=cells,

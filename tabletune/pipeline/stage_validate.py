@@ -66,14 +66,15 @@ EFFORT = {
         correct_early=True,
     ),
     "cuda": Effort(
-        rounds=6,
-        more_rounds=18,
-        metrics_rounds=4,
-        more_metrics_rounds=4,
-        stock_rounds=4,
-        fresh_rounds=6,
+        rounds=4,
+        more_rounds=16,
+        metrics_rounds=3,
+        more_metrics_rounds=3,
+        stock_rounds=3,
+        fresh_rounds=4,
         output_tok=256,
-        windows=WindowOptions(),
+        windows=WindowOptions(off_share=0.5, metrics_share=0.6),
+        budget_s=30.0,
     ),
 }
 

@@ -118,7 +118,8 @@ def records_of(world: FlowWorld) -> dict[str, bytes]:
 def nothing_left(world: FlowWorld) -> None:
     """No engine, no lock, no slot that a dead run holds; the store is sound."""
     wait_until(lambda: not world.engine.living(), "engines are gone")
-    with gpu_lock([], "a drill", wait_s=0), Workspace(world.out).locked():
+    # The kernel lets go of a killed process's files a moment after the process is out of sight.
+    with gpu_lock([], "a drill", wait_s=10), Workspace(world.out).locked():
         pass
     assert problems(world.store) == []
     check_decisions(world)
