@@ -73,7 +73,7 @@ def main(arguments: Sequence[str]) -> int:
         result["hot_path"] = {**run, **hot_path(options.steps)}
     else:
         probe = probe_engine(options.engine)
-        run["engine"] = {part: probe[part] for part in ("device", "engine")}
+        run["engine"] = {part: probe[part] for part in ("device", "engine") if part in probe}
         measured = throughput(setting(options), options.pairs, options.logs)
         result["serving"] = {**run, **measured, "limit_share": LIMIT_SHARE}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
