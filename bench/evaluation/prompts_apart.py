@@ -1,16 +1,18 @@
-"""Scores at equal shares of prompts, and windows pooled by draft length.
+"""Scores with prompts priced alike, and windows pooled by draft length.
 
-A step that holds a prompt takes two or three times as long as one that does not, and how many
-fall into a window of a second is luck. Over all windows of a load the model
+A step that holds a prompt takes two or three times as long as one that does not. How many of them
+fall into a window is luck, and how long each takes depends on the host: on an H200 they took 14 to
+28 ms in windows of one draft length, within minutes, and that is most of what windows differ by.
+So a window tells what a step without a prompt takes, all windows of a load together what a prompt
+adds:
 
-    seconds = a_policy · steps + extra · prompt steps
+    extra = sum of (seconds - steps · plain step) / sum of prompt steps,
+    score = 1 / (1 / tokens per second away from prompts + extra · prompt steps per token),
 
-is fitted by least squares: a time per step for each policy, one extra time for all. A window's
-score is then what it would put out with the load's mean number of prompt steps for each token:
-
-    score = tokens per step / (a + extra · prompt steps per token · tokens per step),
-
-with a = (seconds - extra · prompt steps) / steps of the window itself.
+the plain step being that of the window's steps which neither hold a prompt nor come right before
+one. A draft length has an extra time of its own (its steps with prompts may lack a graph, say) as
+far as its windows differ from all by more than they differ among themselves: it is shrunk to
+that of all (positive part of James and Stein 1961).
 """
 
 from __future__ import annotations
@@ -28,47 +30,80 @@ OTHER_STEPS = 0.005
 
 @dataclass(frozen=True)
 class PromptCost:
-    """extra_s: of a step with a prompt. per_tok: such steps per output token. residual: standard
-    deviation of what the model leaves, as a share of the windows' seconds."""
+    """extra_s: of a step with a prompt. of_length: the same by draft length, where windows told.
+    per_tok: such steps per output token. residual: standard deviation of the extra time from
+    window to window of a length, as a share of it; 0 without such steps."""
 
     extra_s: float
+    of_length: dict[int, float]
     per_tok: float
     residual: float
 
+    def extra_of(self, window: Cell) -> float:
+        """Of the draft lengths that a window's steps had."""
+        shares = window["lengths"].items()
+        return float(sum(s * self.of_length.get(int(k), self.extra_s) for k, s in shares))
+
 
 def fit(windows: Sequence[Cell]) -> PromptCost:
-    """The model over all windows of a load; their `policy` tells them apart."""
-    policies = sorted({window["policy"] for window in windows})
-    features = np.zeros((len(windows), len(policies) + 1))
-    for row, window in enumerate(windows):
-        features[row, policies.index(window["policy"])] = window["steps"]
-        features[row, -1] = window["prefill_steps"]
-    seconds = np.array([window["seconds"] for window in windows])
-    solved = np.linalg.lstsq(features, seconds, rcond=None)[0]
-    tokens = sum(window["output_tok"] for window in windows)
+    """What prompts cost over all windows of a load."""
+    told = [w for w in windows if w["prefill_steps"] > 0 and w["decode_tok_s"] > 0]
+    if not told:
+        return PromptCost(0.0, {}, 0.0, 0.0)
+    prompts = np.array([window["prefill_steps"] for window in told], dtype=np.float64)
+    over_s = np.array([w["seconds"] - w["steps"] * _plain_step_s(w) for w in told]) / prompts
+    whole_s = max(0.0, float(np.average(over_s, weights=prompts)))
+    lengths = [only_length(window) for window in told]
+    groups = {k: np.array([n == k for n in lengths]) for k in set(lengths) if k is not None}
+    own_s = {k: float(np.average(over_s[g], weights=prompts[g])) for k, g in groups.items()}
+    middle_s = np.array([whole_s if k is None else own_s[k] for k in lengths])
+    freedom = max(1, len(told) - len(groups))
+    variance_s2 = float(((over_s - middle_s) ** 2).sum() / freedom)
+    of_length: dict[int, float] = {}
+    for length, group in groups.items():
+        apart_s = own_s[length] - whole_s
+        noise_s2 = variance_s2 / int(group.sum())
+        kept = max(0.0, 1.0 - noise_s2 / apart_s**2) if apart_s else 0.0
+        of_length[length] = max(0.0, whole_s + kept * apart_s)
     return PromptCost(
-        extra_s=max(0.0, float(solved[-1])),
-        per_tok=sum(window["prefill_steps"] for window in windows) / tokens,
-        residual=float(np.std((seconds - features @ solved) / seconds)),
+        extra_s=whole_s,
+        of_length=dict(sorted(of_length.items())),
+        per_tok=sum(w["prefill_steps"] for w in windows) / sum(w["output_tok"] for w in windows),
+        residual=float(np.sqrt(variance_s2)) / whole_s if whole_s else 0.0,
     )
 
 
 def score(window: Cell, cost: PromptCost) -> float:
-    """Output tokens per second at the load's share of prompts, for one window."""
+    """Output tokens per second at the load's price and share of prompts, for one window; as
+    measured where every step of it was near a prompt."""
+    if window["decode_tok_s"] <= 0:
+        return _rate_tok_s(window)
+    return float(1 / (1 / window["decode_tok_s"] + cost.extra_of(window) * cost.per_tok))
+
+
+def only_length(window: Cell) -> int | None:
+    """The single draft length that a window ran; None where it ran several."""
+    length, share = max(window["lengths"].items(), key=lambda item: item[1])
+    return int(length) if share >= 1 - OTHER_STEPS else None
+
+
+def _rate_tok_s(window: Cell) -> float:
     steadied = window["steadied_tok_s"]
-    rate = window["rate_tok_s"] if steadied is None else steadied
-    tokens = rate * window["seconds"] / window["steps"]
-    step_s = (window["seconds"] - cost.extra_s * window["prefill_steps"]) / window["steps"]
-    return float(tokens / (step_s + cost.extra_s * cost.per_tok * tokens))
+    return float(window["rate_tok_s"] if steadied is None else steadied)
+
+
+def _plain_step_s(window: Cell) -> float:
+    tokens = _rate_tok_s(window) * window["seconds"] / window["steps"]
+    return float(tokens / window["decode_tok_s"])
 
 
 def by_length(windows: Sequence[Cell], cost: PromptCost) -> dict[int, np.ndarray]:
     """Scores of the windows that ran a single draft length, whatever policy chose it."""
     found: dict[int, list[float]] = {}
     for window in windows:
-        length, share = max(window["lengths"].items(), key=lambda item: item[1])
-        if share >= 1 - OTHER_STEPS:
-            found.setdefault(int(length), []).append(score(window, cost))
+        length = only_length(window)
+        if length is not None:
+            found.setdefault(length, []).append(score(window, cost))
     return {length: np.array(scores) for length, scores in sorted(found.items())}
 
 

@@ -28,8 +28,9 @@ READING = (
     "expected of the guesses that were verified, so that luck does not count. Under arrivals "
     "that do not wait the score is tokens per request-second. rate_tok_s is what was put out; "
     "decode_of_best_fixed counts only steps without a prompt. at_equal_prompts: the score as it "
-    "would be with the load's mean share of steps that hold a prompt (their extra time is fitted "
-    "over all windows, bench/evaluation/prompts_apart.py): what a window has of them is luck. "
+    "would be with the load's mean share of steps that hold a prompt, each at its mean extra time "
+    "over all windows of its draft length (bench/evaluation/prompts_apart.py): what a window has "
+    "of them, and how long each takes, is mostly luck. "
     "by_length: the same, of all windows that ran one draft length only. policy_cost: time on "
     "the engine's thread per decision, in Python; nobody's figures were corrected for it."
 )

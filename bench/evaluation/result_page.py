@@ -75,13 +75,15 @@ class Page:
             for t in scenario["traffic"]
         ]
         planned, done = file["loads_planned"], len(file["loads"])
+        if "superseded" in file:
+            lines.append(f"- An earlier run: {file['superseded']}.")
         if done < planned:
             lines.append(f"- Only {done} of {planned} loads were run.")
         lines += [f"\n![shares of the best fixed length]({image})\n"]
         loads = file["loads"]
         if not file.get("simulated") and any("by_length" in load for load in loads):
             lines += ["Draft lengths, over the windows of all policies that ran only this one:\n"]
-            lines += [lengths_table(file), "Policies, at equal shares of prompts:\n"]
+            lines += [lengths_table(file), "Policies, with prompts priced alike:\n"]
             lines += [shares_table(file, "at_equal_prompts", "best_fixed_at_equal_prompts")]
             lines += ["Policies, as measured:\n"]
         lines += [shares_table(file, "of_best_fixed", "best_fixed"), *costs(file)]
