@@ -21,6 +21,7 @@ from tabletune.simulate.scenarios.named import (
     serving_cost,
     steady,
     switching,
+    unquiet_host,
     useless_drafter,
 )
 from tabletune.simulate.scenarios.promotion import controller
@@ -44,6 +45,7 @@ SCENARIOS: dict[str, Callable[..., Scenario]] = {
     "useless drafter": useless_drafter,
     "mis-profiled": misprofiled,
     "mis-profiled blocks": lambda *a: misprofiled(*a, blocks=True),
+    "unquiet host": unquiet_host,
     "steady": steady,
     "code": lambda *a: steady(*a, kind=CODE, duration_s=60.0),
     "chat": lambda *a: steady(*a, kind=CHAT, duration_s=60.0),
@@ -81,6 +83,7 @@ def cases(mistuned_seeds: int = 50, others: float = 1.0, first_seed: int = 0) ->
         ("mis-profiled", CLOSED_LOADS, seeds(30), ("tuned", "stale", "controller")),
         ("mis-profiled blocks", CLOSED_LOADS, seeds(8), ("tuned", "stale", "controller")),
         ("useless drafter", CLOSED_LOADS, seeds(4), ("tuned", "stale", "controller")),
+        ("unquiet host", every, seeds(8), ("tuned", "stale", "controller")),
         ("switch", every, seeds(1), tuple(rivals(scenario(Case("switch", "poisson", 0, ""))))),
     ]
     for kind in ("code", "chat", "math"):

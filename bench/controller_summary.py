@@ -209,6 +209,11 @@ def figures(rows: list[Row], index: Index) -> dict[str, Any]:
             "recovered": recovered(index, "useless drafter"),
             **controller_costs(index, "useless drafter"),
         },
+        "unquiet host": {
+            "stale": shares(index, "unquiet host", "stale"),
+            "controller": shares(index, "unquiet host", "controller"),
+            **controller_costs(index, "unquiet host"),
+        },
         "policies_on_steady_traffic": ranking(index, ("code", "chat", "math")),
         "policies_through_switches": ranking(index, ("switch",)),
         "simulated_seconds_per_second_at_128": speed(rows),

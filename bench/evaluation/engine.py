@@ -134,6 +134,7 @@ def environment(
     path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
     path += [inherited] if inherited else []
     found = {
+        **scenario.engine_environment,
         "PYTHONPATH": os.pathsep.join(path),
         "BENCH_POLICIES": str(policies),
         "TABLETUNE_SOURCE": store_url,

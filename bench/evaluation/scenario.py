@@ -120,6 +120,7 @@ class Scenario(_Strict):
             loops.
         learn_s: unscored time for each policy that learns, once per load.
         engine_args: of vLLM, as in the profile that --work holds.
+        engine_environment: the engine's variables, as in that profile.
         speculative: further keys of vLLM's speculative config.
     """
 
@@ -144,6 +145,7 @@ class Scenario(_Strict):
     learn_s: float = Field(default=4.0, ge=0)
     ramp_s: float = Field(default=3.0, ge=0)
     engine_args: tuple[str, ...] = ()
+    engine_environment: dict[str, str] = Field(default_factory=dict)
     speculative: dict[str, Any] = Field(default_factory=dict)
     gpus: int = Field(default=1, ge=0)
     note: str = ""

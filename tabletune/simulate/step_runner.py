@@ -41,7 +41,7 @@ class StepRunner:
         live, context_tok = slots.live, scheduler.context_tok
         emitted, tokens = self._verifier.step(verified)
         drafted = self._verifier.drafted(verified) if self._by_drafted else 0
-        seconds = self._clock.one(scheduler, verified, drafted) * draws.noise_list[draws.row]
+        seconds = self._clock.one(scheduler, verified, drafted) * draws.factor(verified)
         end_s = start_s + seconds
         draws.advance(1)
         remaining = slots.remaining
@@ -102,7 +102,7 @@ class StepRunner:
         if verified.proposed is not None:
             drafted = np.count_nonzero(verified.proposed, axis=(1, 2))
         times = self._clock.block(scheduler, length, tokens, drafted)
-        times = times * draws.noise[draws.row : draws.row + steps]
+        times = times * draws.factors(length, steps)
         # Added one after the other, as single steps are: the same to the last bit.
         starts = np.add.accumulate(np.concatenate(([self._timeline.now_s], times)))
         return starts, times, tokens

@@ -1,8 +1,11 @@
 """The parts of the evaluation that need no engine."""
 
+import argparse
 import json
 import pathlib
+import shlex
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -11,8 +14,9 @@ import pytest
 from bench.evaluation.arms import Arm, Known, arms, expected_tokens_of, specs, tables
 from bench.evaluation.cells import Cells
 from bench.evaluation.compare import bouts
-from bench.evaluation.engine import promoted_version
+from bench.evaluation.engine import environment, promoted_version
 from bench.evaluation.loads import gaps_s, spread_outputs
+from bench.evaluation.profile_command import profile_command
 from bench.evaluation.scenario import Poisson, Scenario, ScenarioError, Trace, load_scenario, names
 from bench.evaluation.shares import best_fixed, interval, summarise_load
 from bench.evaluation.window import EmptyWindowError, score_of, window_of
@@ -173,6 +177,19 @@ def test_every_scenario_can_be_read(name: str) -> None:
     scenario = load_scenario(name)
     assert scenario.name == name
     assert len(bouts(scenario)) == len(scenario.loads) * max(1, len(scenario.traffic))
+
+
+def test_the_engines_variables_are_those_of_the_profile() -> None:
+    scenario = load_scenario("qwen3-30b-a3b_eagle3")
+    name, value = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"
+    options = argparse.Namespace(model="M", drafter="D", engine="python3", work=pathlib.Path("out"))
+    command = shlex.split(profile_command(scenario, options))
+    assert command[:3] == [f"{name}={value}", "tabletune", "profile"]
+    facts: Any = SimpleNamespace(target=SimpleNamespace(platform="cuda"))
+    variables = environment(scenario, facts, "file:///store", pathlib.Path("p.json"), "/inherited")
+    assert variables[name] == value
+    assert variables["TABLETUNE_SOURCE"] == "file:///store"
+    assert variables["PYTHONPATH"].endswith("/inherited")
 
 
 def test_a_wrong_scenario_says_where(tmp_path: pathlib.Path) -> None:

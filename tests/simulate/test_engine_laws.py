@@ -35,10 +35,17 @@ LOADS: dict[str, Load] = {
     "bursty": OpenLoop(2.0, burst_per_s=40.0, on_s=0.5, off_s=1.0),
     "trace": Trace([0.0, 0.1, 0.1, 0.7, 3.0], [300, 5, 5, 1, 9], [80, 1, 2, 500, 60]),
 }
+NOISE = Noise(0.05, outlier_rate=0.01)
 TABLE = TablePolicy.from_rows([(1, 6, 4), (7, 12, 2), (13, 64, 0)])
 
 
-def _engine(load: Load, model: AcceptanceModel, settings: EngineSettings, policy: Policy = TABLE):
+def _engine(
+    load: Load,
+    model: AcceptanceModel,
+    settings: EngineSettings,
+    policy: Policy = TABLE,
+    noise: Noise = NOISE,
+):
     traffic = (Traffic(LognormalLength(60, 0.7), LognormalLength(100, 0.8, high=900)),)
     cost = StepCost(
         plain_times(),
@@ -46,7 +53,7 @@ def _engine(load: Load, model: AcceptanceModel, settings: EngineSettings, policy
         prefill_step_s=1e-3,
         context_s_per_tok=1e-7,
         profiled_context_tok=100,
-        noise=Noise(0.05, outlier_rate=0.01),
+        noise=noise,
         by_drafted=model.proposal_rate is not None,
     )
     workload = Workload(load, traffic)
@@ -86,6 +93,15 @@ def test_tokens_are_conserved_and_blocks_change_nothing(
     assert (requests.first_token_s[done] <= requests.finish_s[done]).all()
     single = _engine(load, model, replace(settings, block_steps=False)).run(6.0)
     _same(result, single)
+
+
+def test_blocks_change_nothing_on_a_host_that_drifts() -> None:
+    settings, noise = EngineSettings(max_num_seqs=24), Noise(0.03, host_sd=0.1, host_share=(1, 0.4))
+    runs = [
+        _engine(LOADS["closed"], SPREAD, replace(settings, block_steps=blocks), noise=noise)
+        for blocks in (True, False)
+    ]
+    _same(runs[0].run(20.0), runs[1].run(20.0))
 
 
 def test_a_finished_trace_gave_exactly_what_was_asked() -> None:

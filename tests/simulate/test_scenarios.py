@@ -82,6 +82,21 @@ def test_misprofiled_beliefs_stay_within_the_stated_error_and_the_engine_is_the_
     assert (jumps > 0.12) == blocks
 
 
+def test_an_unquiet_host_has_a_profile_that_scatters_and_steps_that_drift() -> None:
+    scene = named.unquiet_host(COST, LOAD, 3)
+    ratios = np.array(
+        [
+            [scene.surface.step_time_s(b, k) / COST.step_time_s[b, k] for k in range(5)]
+            for b in range(1, 33)
+        ]
+    )
+    assert 0.95 <= ratios.min() < 0.97
+    assert 1.03 < ratios.max() <= 1.05
+    assert np.array_equal(scene.cost.step_time_s, COST.step_time_s, equal_nan=True)
+    assert scene.cost.noise.host_sd > 0
+    assert scene.cost.prefill_step_s > 0.01
+
+
 def test_a_switch_changes_the_tuned_table_and_the_stale_one_lags_a_phase() -> None:
     scene = named.switching(COST, LOAD, 1, (kinds.CODE, kinds.FOREIGN, kinds.CODE))
     code, foreign = (scene.tuned_lengths(k) for k in (kinds.CODE, kinds.FOREIGN))

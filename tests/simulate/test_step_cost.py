@@ -111,6 +111,18 @@ def test_noise_has_mean_one_but_for_outliers() -> None:
     assert (outliers == 6.0).mean() == pytest.approx(0.1, abs=0.005)
 
 
+def test_the_hosts_drift_has_its_spread_and_its_memory() -> None:
+    noise = Noise(host_sd=0.08, host_steps=50.0, host_share=(1.0, 0.5))
+    rng = np.random.default_rng(0)
+    first = noise.drift(rng, 0.0, 100_000)
+    assert first.std() == pytest.approx(0.08, rel=0.05)
+    later = np.corrcoef(first[:-50], first[50:])[0, 1]
+    assert later == pytest.approx(np.exp(-1.0), abs=0.05)
+    assert abs(noise.drift(rng, 0.3, 1)[0] - 0.3 * np.exp(-1 / 50)) < 0.08
+    assert [noise.felt(k) for k in (0, 1, 4)] == [1.0, 0.5, 0.5]
+    assert Noise(host_sd=0.08).felt(3) == 1.0
+
+
 @pytest.mark.parametrize("times", [np.zeros((3, 3)), np.full((3, 3), np.nan), np.ones(3)])
 def test_impossible_step_times_are_refused(times: np.ndarray) -> None:
     with pytest.raises(SimulationError):

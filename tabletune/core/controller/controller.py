@@ -135,7 +135,7 @@ class Controller:
                 ratio = float(np.log(cell.step_time_s / usual_s))
                 key = (cell.batch_size, cell.draft_length)
                 cells.append((key, cell.count, ratio, cell.log_sd))
-        self._residuals.update(cells, elapsed_s)
+        self._residuals.update(cells, elapsed_s, observation.stretch_sd)
         changed = self._survival.update(observation, elapsed_s)
         if changed:
             self._pace.unsettle(self._clock_s)

@@ -96,6 +96,7 @@ class LiveObservation:
     the newest step, 0 without any. waiting_requests: in the newest step.
     request_steps: decode request-steps whose draft length was known and at least 1;
     offered_through, drafted_through, accepted_through: per position, over those steps.
+    stretch_sd: see stretch.py; None where the tick does not tell.
     """
 
     from_s: float
@@ -110,6 +111,7 @@ class LiveObservation:
     drafted_through: tuple[int, ...]
     accepted_through: tuple[int, ...]
     stalls: tuple[Stall, ...] = ()
+    stretch_sd: float | None = None
 
     @property
     def busy_s(self) -> float:
@@ -143,11 +145,15 @@ class LiveObservation:
             "drafted_through": list(self.drafted_through),
             "accepted_through": list(self.accepted_through),
             "stalls": [[s.batch_size, s.draft_length, s.step_time_s] for s in self.stalls],
+            "stretch_sd": self.stretch_sd,
         }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> LiveObservation:
-        """The inverse of `to_dict`. Raises CoreError for another format or a missing entry."""
+        """The inverse of `to_dict`; records from before `stretch_sd` are read too.
+
+        Raises CoreError for another format or a missing entry.
+        """
         if values.get("format") != OBSERVATION_FORMAT:
             raise CoreError(
                 "observation format",
@@ -155,6 +161,7 @@ class LiveObservation:
                 values.get("format"),
                 "replay it with the version that recorded it",
             )
+        apart = values.get("stretch_sd")
         try:
             return cls(
                 from_s=float(values["from_s"]),
@@ -169,6 +176,7 @@ class LiveObservation:
                 drafted_through=tuple(values["drafted_through"]),
                 accepted_through=tuple(values["accepted_through"]),
                 stalls=tuple(Stall(*stall) for stall in values["stalls"]),
+                stretch_sd=None if apart is None else float(apart),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CoreError(

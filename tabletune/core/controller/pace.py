@@ -62,7 +62,9 @@ class Pace:
 
     def most_doubt(self, now_s: float) -> float:
         """At most so much is asked for doubt: at first probes make sure; what they have not
-        cleared up after a while is decided by the best guess."""
+        cleared up after a while is decided by the best guess. Later there is time to probe."""
         settings = self._settings
+        if not self.settling(now_s):
+            return settings.steady_doubt
         waited = (now_s - self._settling_from_s) / settings.patience_s
         return max(self.least_gain(now_s), settings.early_doubt * (1.0 - waited))

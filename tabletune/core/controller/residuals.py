@@ -18,12 +18,14 @@ import numpy as np
 from tabletune.core.controller.observation import Bools
 from tabletune.core.controller.process_nodes import ProcessNodes
 from tabletune.core.controller.settings import ControllerSettings
+from tabletune.core.controller.stretch import STRETCH_STEPS
 from tabletune.core.words import Cell, FloatArray, IntArray
 
 _LEAST_SD = 0.01  # of one step's log time, whatever its sample says
 _CORRELATED = 2.0  # neighbouring steps are not independent
 _FIRST_SD = 0.03  # of one step's log time, before any was seen
 _STEP_SD_MEMORY = 0.001  # per step
+_STRETCH_MEMORY = 20.0  # ticks
 _MOST_CELLS = 24  # taken in per tick, those with most steps
 _RELAX_S = 2.0  # relaxing costs more than all else, and nothing happens within this time
 
@@ -42,9 +44,15 @@ class StepTimeResiduals:
         self._nodes = ProcessNodes(max_batch_size, len(lengths), settings)
         self._waiting_s = 0.0
         self._step_variance = _FIRST_SD**2
+        self._stretch_variance, self._told = 0.0, 0.0
 
-    def update(self, cells: Iterable[CellRatio], elapsed_s: float) -> None:
-        """Take in one tick's cells."""
+    def update(
+        self, cells: Iterable[CellRatio], elapsed_s: float, stretch_sd: float | None = None
+    ) -> None:
+        """Take in one tick's cells. stretch_sd: see stretch.py; None where it is not known."""
+        if stretch_sd is not None:
+            self._told = min(self._told + 1.0, _STRETCH_MEMORY)
+            self._stretch_variance += (stretch_sd**2 - self._stretch_variance) / self._told
         self._waiting_s += elapsed_s
         if self._waiting_s >= _RELAX_S:
             self._nodes.relax(self._waiting_s)
@@ -57,7 +65,7 @@ class StepTimeResiduals:
                 self._step_variance += share * (log_sd**2 - self._step_variance)
             # The spread of a few steps says little: it is taken together with the usual one.
             spread = (steps * log_sd**2 + 4 * self._step_variance) / (steps + 4)
-            variance = max(spread, _LEAST_SD**2) * _CORRELATED / steps + self._settings.tick_sd**2
+            variance = self._mean_variance(max(spread, _LEAST_SD**2), steps)
             self._nodes.observe(batch_size, self._column[length], ratio, variance)
 
     def log_ratio(self) -> FloatArray:
@@ -103,7 +111,13 @@ class StepTimeResiduals:
 
     def probe_variance(self, steps: float) -> float:
         """Variance of the mean log time that so many steady steps give (also a part of one)."""
-        return self._step_variance * _CORRELATED / max(steps, 1e-3) + self._settings.tick_sd**2
+        return self._mean_variance(self._step_variance, max(steps, 1e-3))
+
+    def _mean_variance(self, step_variance: float, steps: float) -> float:
+        """Of the mean log time of so many steps, which lie in as few stretches as they can."""
+        stretches = max(1.0, steps / STRETCH_STEPS)
+        apart = self._stretch_variance / stretches + self._settings.tick_sd**2
+        return step_variance * _CORRELATED / steps + apart
 
     def summary(self) -> dict[str, float]:
         """Smallest, middle and largest factor by which live steps differ from the profile."""

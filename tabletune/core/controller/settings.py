@@ -28,6 +28,7 @@ class ControllerSettings:
     settling_z, steady_z: a swap must gain this many standard deviations more. early_doubt,
     patience_s: shortly after start or a change at most so much is asked, falling within that
     time to the least gain: what probes have not cleared up by then is decided by best guess.
+    steady_doubt: later at most so much.
     settling_dwell_s, steady_dwell_s: least time between swaps. most_swaps_per_minute: over
     any 60 s. histogram_half_life_s: of the live batch sizes. first_decision_s: traffic seen
     before the first swap.
@@ -73,6 +74,7 @@ class ControllerSettings:
     steady_z: float = 1.0
     early_doubt: float = 0.02
     patience_s: float = 15.0
+    steady_doubt: float = 0.03
     settling_dwell_s: float = 2.0
     steady_dwell_s: float = 20.0
     most_swaps_per_minute: int = 8

@@ -16,6 +16,7 @@ from tabletune.core.controller.observation import (
     Stall,
     StepColumns,
 )
+from tabletune.core.controller.stretch import stretch_sd
 from tabletune.core.words import FloatArray
 
 _MOST_STALLS = 16  # kept per observation
@@ -52,19 +53,21 @@ def summarise(
     # A request whose drafts were invalid may be counted as drafted but not as offered.
     drafted = np.minimum(columns.drafted_through[known].sum(axis=0), offered)
     accepted = np.minimum(columns.accepted_through[known].sum(axis=0), drafted)
+    cells, apart = _cells(columns, steady, plain, expected_step_time_s)
     return LiveObservation(
         from_s=float(from_s),
         to_s=float(to_s),
         steps=len(columns),
         last_batch_size=int(columns.batch_size[-1]),
         waiting_requests=int(columns.waiting_requests[-1]),
-        cells=_cells(columns, steady, plain, expected_step_time_s),
+        cells=cells,
         batches=_batches(columns, steady),
         request_steps=int(requests.sum()),
         offered_through=tuple(offered.tolist()),
         drafted_through=tuple(drafted.tolist()),
         accepted_through=tuple(accepted.tolist()),
         stalls=_stalls(columns, calm, expected_step_time_s, stall_factor, stall_floor_s),
+        stretch_sd=apart,
     )
 
 
@@ -100,15 +103,17 @@ def _plain_steps(columns: StepColumns, full_drafts: bool) -> Bools:
 
 def _cells(
     columns: StepColumns, steady: Bools, plain: Bools, expected: ExpectedStepTime | None
-) -> tuple[CellTimes, ...]:
+) -> tuple[tuple[CellTimes, ...], float | None]:
+    """The cells, and how far stretches of steps lie apart (see stretch.py)."""
     joining, price, times_s = plain & ~steady, None, columns.step_time_s
-    in_force = length_in_force(columns, steady, expected)
+    in_force, apart = length_in_force(columns, steady, expected), None
     if in_force is not None:
         price = joining_price(columns, steady, joining, in_force)
         times_s = level_times_s(columns, steady, in_force)
+        apart = stretch_sd(times_s, steady, in_force)
     told = plain if price is not None else steady
     if not told.any():
-        return ()
+        return (), apart
     rows = np.flatnonzero(told)
     keys, groups = _grouped(columns.batch_size[rows] * 4096 + columns.verified_length[rows])
     cells: list[CellTimes] = []
@@ -119,7 +124,7 @@ def _cells(
             calm = price.added(calm, times_s[at[joining[at]]])
         if calm.count:
             cells.append(calm)
-    return tuple(cells)
+    return tuple(cells), apart
 
 
 def _grouped(keys: Ints) -> tuple[list[int], list[Ints]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -26,6 +27,9 @@ SETTLE_S = 20.0
 SCORED_S = 40.0
 
 CLOSED = (4, 16, 32, 64, 128)
+
+UNQUIET_SHARE = (1.0, 0.95, 0.9, 0.8, 0.6)
+"""How much of the host's drift a step feels, by draft length: those with many wait for the GPU."""
 
 
 def serving_cost(step_time_s: FloatArray) -> StepCost:
@@ -115,6 +119,23 @@ def misprofiled(
     window = Window(name, SETTLE_S, SETTLE_S + SCORED_S)
     wrong = believed(cost, factors)
     return _scenario(name, cost, load, seed, ((0.0, kind),), (window,), surface=wrong)
+
+
+def unquiet_host(
+    cost: StepCost, load: Load, seed: int, kind: Kind = CODE, *, error: float = 0.05
+) -> Scenario:
+    """A host that drifts while it was profiled and while it serves, and whose steps with prompts
+    are slow: every cell of the profile is off by up to +-error, stretches of steps lie 8 % apart,
+    and a step that holds a prompt takes 13 ms longer, as on an H200
+    (bench/results/h200_vllm0.32.0_qwen3-4b_eagle3_policies.json).
+    """
+    rng = np.random.default_rng([seed, 7])
+    shape = (cost.step_time_s.shape[0], cost.step_time_s.shape[1])
+    host = Noise(0.04, 0.0005, host_sd=0.08, host_steps=100.0, host_share=UNQUIET_SHARE)
+    unquiet = replace(cost, prefill_step_s=13e-3, noise=host)
+    wrong = believed(unquiet, wrong_cells(shape, 1.0, error, rng))
+    window = Window("unquiet host", SETTLE_S, SETTLE_S + 3 * SCORED_S)
+    return _scenario("unquiet host", unquiet, load, seed, ((0.0, kind),), (window,), surface=wrong)
 
 
 def _scenario(
