@@ -42,6 +42,7 @@ FATAL_MARKS: Final = (
     "WorkerProc failed to start",
     "EngineDeadError",
 )
+KV_CACHE_PATTERN: Final = re.compile(r"Available KV cache memory: (\d+(?:\.\d+)?) GiB")
 #: What vLLM puts before each line of a process.
 PREFIX_PATTERN: Final = re.compile(r"^(\([^)]*\) )?((ERROR|CRITICAL) [-\d]+ [:\d]+ \[[^\]]*\] )?")
 EXCEPTION_PATTERN: Final = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b: \S")
@@ -165,6 +166,19 @@ def no_room(log_path: pathlib.Path) -> str:
         if error.errno in _NO_ROOM:
             return error.strerror or str(error)
     return ""
+
+
+def kv_cache_bytes(log_path: pathlib.Path) -> int | None:
+    """What an engine found free for its KV cache when it started (vllm/v1/worker/gpu_worker.py),
+    rounded down; the least of its workers. None where its log does not say.
+    """
+    try:
+        text = log_path.read_text(errors="replace")
+    except OSError:
+        return None
+    found = [float(gib) for gib in KV_CACHE_PATTERN.findall(text)]
+    least = int((min(found) - 0.01) * 2**30) if found else 0  # printed to 0.01 GiB
+    return least if least > 0 else None
 
 
 def phase_of(line: str) -> str | None:

@@ -17,6 +17,8 @@ boots.jsonl. Faults are put in by variables:
     FAKE_ENGINE_SLOW_TABLE   factor on step time while a table was swapped in
     FAKE_ENGINE_REJECTS      1: no guess is ever accepted
     FAKE_ENGINE_SILENT       1: the drafter never proposes anything
+    FAKE_ENGINE_KV_GIB       what it says to have free for its KV cache; then it also knows
+                             --kv-cache-memory-bytes, unless this is negative
     FAKE_ENGINE_LINGERS      fails | ignores: the server stays when its core has died, and fails
                              every call, or leaves the plugin's without an answer
 """
@@ -48,6 +50,9 @@ KNOWN_ARGUMENTS = {
     *("--host", "--port", "--model", "--max-num-seqs", "--speculative-config"),
     *("--compilation-config", "--dtype", "--max-model-len", "--load-format"),
 }
+KV_GIB = os.environ.get("FAKE_ENGINE_KV_GIB", "")
+if KV_GIB and not KV_GIB.startswith("-"):
+    KNOWN_ARGUMENTS.add("--kv-cache-memory-bytes")
 
 
 def step_time_s(batch_size: int, guesses: float) -> float:
@@ -375,6 +380,8 @@ def main() -> None:
         file.write(json.dumps(facts) + "\n")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     LOG.info("Starting to load model %s …", options["--model"])
+    if KV_GIB:
+        LOG.info("(EngineCore pid=1) INFO Available KV cache memory: %s GiB", KV_GIB.lstrip("-"))
     if fault == "prints":  # not through logging, as progress bars do
         print("Capturing CUDA graphs", flush=True)
     if fault == "dies":
