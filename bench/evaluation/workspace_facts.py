@@ -59,7 +59,7 @@ class Facts:
         else:
             tokens = expected_tokens_of(traffic.survival)
         return Known(
-            surface=surface_of(evidence.profile, evidence.padded_tokens()),
+            surface=surface_of(evidence.profile, evidence.padded_tokens(), evidence.prior),
             envelope=evidence.qualification.envelope,
             lengths=plan.lengths,
             max_num_seqs=self.request.max_num_seqs,

@@ -71,7 +71,7 @@ def build_version(
     Raises:
         NoTableError: some batch size has no usable length.
     """
-    surface, scatter = surface_and_scatter(evidence.profile, padded)
+    surface, scatter = surface_and_scatter(evidence.profile, padded, evidence.prior)
     tokens = expected_tokens_of(evidence.prior)
     envelope = evidence.qualification.envelope
     options = BuildOptions(

@@ -99,7 +99,7 @@ def serve_commands(
 
 def evidence_losses(version: TableVersion, evidence: Evidence) -> Loss:
     """What other lengths than the table's would lose, by what the table was built from."""
-    surface = surface_of(evidence.profile, evidence.padded_tokens())
+    surface = surface_of(evidence.profile, evidence.padded_tokens(), evidence.prior)
     return predicted_losses(version.table.dense()[1:], surface, expected_tokens_of(evidence.prior))
 
 
@@ -112,7 +112,7 @@ def stored_losses(store: Store, version: TableVersion, fingerprint: Fingerprint)
     except (StoreError, RecordError):
         return None
     padded = padded_tokens(version.plan, facts.engine, facts.device, facts.method)
-    surface = surface_of(profile, padded)
+    surface = surface_of(profile, padded, prior)
     return predicted_losses(version.table.dense()[1:], surface, expected_tokens_of(prior))
 
 

@@ -7,6 +7,7 @@ from tabletune.core.capture_settings import Runner
 from tabletune.core.controller.promoted import Promoted
 from tabletune.core.counts import SurvivalCounts
 from tabletune.core.goodput import expected_tokens
+from tabletune.core.long_run import at_long_run
 from tabletune.core.scatter import smooth_cells
 from tabletune.core.step_time import estimate_step_time
 from tabletune.core.surface import PaddedTokens, StepTimeSurface
@@ -38,22 +39,33 @@ def survival_counts(counts: PositionCounts) -> SurvivalCounts:
     )
 
 
-def surface_of(profile: Profile, padded: PaddedTokens | None) -> StepTimeSurface:
+def surface_of(
+    profile: Profile, padded: PaddedTokens | None, prior: AcceptancePrior | None = None
+) -> StepTimeSurface:
     """The step-time surface of the profile's usable cells, without their scatter."""
-    return surface_and_scatter(profile, padded)[0]
+    return surface_and_scatter(profile, padded, prior)[0]
 
 
 def surface_and_scatter(
-    profile: Profile, padded: PaddedTokens | None
+    profile: Profile, padded: PaddedTokens | None, prior: AcceptancePrior | None = None
 ) -> tuple[StepTimeSurface, float]:
-    """The surface, and how far its cells scattered beside their intervals (core/scatter.py)."""
-    cells = {
-        (cell.batch_size, cell.draft_length): estimate_step_time(
-            cell.samples_at(profile.context_tok), kind=profile.step_kind
-        )
+    """The surface, and how far its cells scattered beside their intervals (core/scatter.py).
+
+    prior: where the drafter may propose nothing, step times are brought to the tokens that it
+        proposes in the long run (core/long_run.py); None: as measured.
+    """
+    used = {
+        (cell.batch_size, cell.draft_length): cell
         for cell in profile.cells
         if cell.status == "measured" and len(cell.samples_s) >= 2
     }
+    cells = {
+        at: estimate_step_time(cell.samples_at(profile.context_tok), kind=profile.step_kind)
+        for at, cell in used.items()
+    }
+    if prior is not None and profile.step_kind == "mixed":
+        tokens = {at: cell.scheduled_tok for at, cell in used.items()}
+        cells = at_long_run(cells, tokens, proposal_rate(survival_counts(prior.counts)))
     in_graphs = {at: c for at, c in cells.items() if padded is None or padded(*at)}
     smooth, scatter = smooth_cells(in_graphs)
     return StepTimeSurface.from_cells(smooth, padded), scatter
@@ -122,7 +134,7 @@ def promoted_of(
     return Promoted(
         lengths=tuple(version.table.dense()[1 : size + 1]),
         usable=version.envelope.lengths,
-        surface=surface_of(profile, padded),
+        surface=surface_of(profile, padded, prior),
         prior=survival_counts(prior.counts),
         envelope=version.envelope.contains,
         max_num_seqs=size,
