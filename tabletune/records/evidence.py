@@ -19,6 +19,10 @@ from tabletune.records.plan import CapturePlan
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
 
+#: A drafter that proposes a last guess at least so often always fills its drafts: what is missing
+#: are requests' first steps.
+FILLED = 0.95
+
 __all__ = [
     "PaddedTokens",
     "expected_tokens_of",
@@ -51,8 +55,8 @@ def surface_and_scatter(
 ) -> tuple[StepTimeSurface, float]:
     """The surface, and how far its cells scattered beside their intervals (core/scatter.py).
 
-    prior: where the drafter may propose nothing, step times are brought to the tokens that it
-        proposes in the long run (core/long_run.py); None: as measured.
+    prior: where the drafter often proposes less than it may, step times are brought to the
+        tokens that it proposes in the long run (core/long_run.py); None: as measured.
     """
     used = {
         (cell.batch_size, cell.draft_length): cell
@@ -63,9 +67,11 @@ def surface_and_scatter(
         at: estimate_step_time(cell.samples_at(profile.context_tok), kind=profile.step_kind)
         for at, cell in used.items()
     }
-    if prior is not None and profile.step_kind == "mixed":
-        tokens = {at: cell.scheduled_tok for at, cell in used.items()}
-        cells = at_long_run(cells, tokens, proposal_rate(survival_counts(prior.counts)))
+    if prior is not None:
+        rate = proposal_rate(survival_counts(prior.counts))
+        if rate[-1] < FILLED:
+            tokens = {at: cell.scheduled_tok for at, cell in used.items()}
+            cells = at_long_run(cells, tokens, rate)
     in_graphs = {at: c for at, c in cells.items() if padded is None or padded(*at)}
     smooth, scatter = smooth_cells(in_graphs)
     return StepTimeSurface.from_cells(smooth, padded), scatter

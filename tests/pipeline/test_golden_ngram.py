@@ -73,3 +73,22 @@ def test_the_table_takes_a_length_that_is_as_good_as_the_best(
     lengths = build_table(surface, expected_tokens_of(prior), 8, options).draft_lengths
     assert measured(8)[lengths[7]] > 0.96
     assert measured(2)[lengths[1]] > 0.96
+
+
+def test_a_client_profile_is_brought_there_too(profile: Profile, prior: AcceptancePrior) -> None:
+    """Its samples are means already, and so of the constant kind."""
+    client = profile.model_copy(update={"method": "client", "step_kind": "constant"})
+    before, after = (surface_and_scatter(client, None, p)[0] for p in (None, prior))
+    assert after.step_time_s(8, 3) < 0.95 * before.step_time_s(8, 3)
+
+
+def test_a_drafter_that_fills_its_drafts_is_left_alone(
+    profile: Profile, prior: AcceptancePrior
+) -> None:
+    steps = prior.counts.request_steps
+    full = prior.counts.model_copy(update={"drafted_through": (steps, steps, int(0.97 * steps))})
+    filling = prior.model_copy(update={"counts": full})
+    before, after = (surface_and_scatter(profile, None, p)[0] for p in (None, filling))
+    assert [after.step_time_s(b, k) for b in (1, 8) for k in LENGTHS] == [
+        before.step_time_s(b, k) for b in (1, 8) for k in LENGTHS
+    ]
