@@ -84,6 +84,8 @@ def main(arguments: Sequence[str]) -> int:
 def setting(options: argparse.Namespace) -> Setting:
     """The engines of the second part."""
     if options.method is None:
+        if options.engine_args or options.speculative:
+            raise SystemExit("engine arguments and --speculative need --method; found none")
         return replace(cpu_setting(options.engine, options.model), again=options.again)
     request = RunRequest(
         model=str(options.model),

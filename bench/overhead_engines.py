@@ -26,6 +26,7 @@ from tabletune.records.fingerprint import Fingerprint
 from tabletune.records.plan import Envelope
 from tabletune.records.step_profile import Cell, Profile
 from tabletune.records.table import Parents, TableVersion, table_from_dense
+from tabletune.records.vllm_format import to_vllm
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
 
@@ -119,8 +120,8 @@ def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[
             print(f"pair {number + 1} of {pairs}", file=sys.stderr)
         status = clients[WITH].get("/tabletune/status").json()
     found = {
-        "what": f"{setting.size} requests at a time, {setting.tokens} tokens each, "
-        f"K={LENGTH} everywhere",
+        "what": f"{setting.size} requests at a time, {setting.tokens} tokens each",
+        "table": to_vllm(boot_table(version).table),
         "tok_s": {side: [round(v, 2) for v in values] for side, values in windows.items()},
         "processor_s": {side: [round(v, 3) for v in values] for side, values in busy.items()},
         "ratio": _ratio(windows, WITH, WITHOUT),

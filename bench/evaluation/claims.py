@@ -70,7 +70,7 @@ def claims(results: ResultSet) -> list[Claim]:
     """Every claim of the evaluation, in order."""
     newest = {n: f for n, f in results.engine.items() if "superseded" not in f}
     gpu = {n: f for n, f in newest.items() if _on_gpu(f) and not is_adaptive(f)}
-    adaptive = [f for f in results.engine.values() if is_adaptive(f)]
+    adaptive = [f for f in newest.values() if is_adaptive(f)]
     eagle = [f for f in gpu.values() if f["scenario"]["method"] == "eagle3"]
     experts = [f for f in gpu.values() if "a3b" in f["scenario"]["target"]]
     eagle_sim = [f for f in results.simulated.values() if not _switches(f)]

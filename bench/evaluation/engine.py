@@ -134,7 +134,6 @@ def environment(
     path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
     path += [inherited] if inherited else []
     found = {
-        **scenario.engine_environment,
         "PYTHONPATH": os.pathsep.join(path),
         "BENCH_POLICIES": str(policies),
         "TABLETUNE_SOURCE": store_url,
@@ -146,7 +145,7 @@ def environment(
         found["VLLM_SERVER_DEV_MODE"] = "1"
     if facts.target.platform == "cpu" and CPU_KV_CACHE not in os.environ:
         found[CPU_KV_CACHE] = CPU_KV_CACHE_GIB
-    return found
+    return found | scenario.engine_environment
 
 
 @contextmanager

@@ -11,7 +11,8 @@ from bench.evaluation.scenario import Scenario
 
 def profile_command(scenario: Scenario, options: argparse.Namespace) -> str:
     """For a shell. options: `model`, `drafter`, `engine`, `work` where they are known."""
-    words = [f"{name}={value}" for name, value in scenario.engine_environment.items()]
+    variables = [f"{name}={value}" for name, value in scenario.engine_environment.items()]
+    words = ["env", *variables] if variables else []
     words += ["tabletune", "profile", "--model", options.model or "MODEL"]
     if scenario.drafter is not None:
         words += ["--drafter", options.drafter or "DRAFTER"]

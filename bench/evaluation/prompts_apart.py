@@ -24,6 +24,7 @@ import numpy as np
 
 from bench.evaluation.cells import Cell
 
+RESAMPLES = 1000
 #: A window counts for a draft length if all but this share of its steps ran it.
 OTHER_STEPS = 0.005
 
@@ -57,8 +58,9 @@ def fit(windows: Sequence[Cell]) -> PromptCost:
     groups = {k: np.array([n == k for n in lengths]) for k in set(lengths) if k is not None}
     own_s = {k: float(np.average(over_s[g], weights=prompts[g])) for k, g in groups.items()}
     middle_s = np.array([whole_s if k is None else own_s[k] for k in lengths])
-    freedom = max(1, len(told) - len(groups))
-    variance_s2 = float(((over_s - middle_s) ** 2).sum() / freedom)
+    freedom = len(told) - len(groups)
+    # One window a length tells nothing of what windows differ by: then all cost the same.
+    variance_s2 = float(((over_s - middle_s) ** 2).sum() / freedom) if freedom > 0 else np.inf
     of_length: dict[int, float] = {}
     for length, group in groups.items():
         apart_s = own_s[length] - whole_s
@@ -69,14 +71,14 @@ def fit(windows: Sequence[Cell]) -> PromptCost:
         extra_s=whole_s,
         of_length=dict(sorted(of_length.items())),
         per_tok=sum(w["prefill_steps"] for w in windows) / sum(w["output_tok"] for w in windows),
-        residual=float(np.sqrt(variance_s2)) / whole_s if whole_s else 0.0,
+        residual=float(np.sqrt(variance_s2)) / whole_s if whole_s and freedom > 0 else 0.0,
     )
 
 
 def score(window: Cell, cost: PromptCost) -> float:
     """Output tokens per second at the load's price and share of prompts, for one window; as
     measured where every step of it was near a prompt."""
-    if window["decode_tok_s"] <= 0:
+    if not window["decode_tok_s"] > 0:
         return _rate_tok_s(window)
     return float(1 / (1 / window["decode_tok_s"] + cost.extra_of(window) * cost.per_tok))
 
@@ -108,18 +110,60 @@ def by_length(windows: Sequence[Cell], cost: PromptCost) -> dict[int, np.ndarray
 
 
 def shares_of_best(
-    scores: dict[int, np.ndarray], rng: np.random.Generator, resamples: int = 4000
+    windows: Sequence[Cell], rng: np.random.Generator, resamples: int = RESAMPLES
 ) -> dict[int, list[float]]:
-    """[mean, low, high] of each length's mean over that of the best one; windows drawn anew."""
-    best = max(scores, key=lambda length: float(scores[length].mean()))
+    """[mean, low, high] of each length's mean score over that of the best one.
 
-    def drawn(values: np.ndarray) -> np.ndarray:
-        return values[rng.integers(0, len(values), (resamples, len(values)))].mean(axis=1)
+    Windows are drawn anew within each length, and the prices fitted anew to every draw: how
+    well they are known is most of what is not known.
+    """
+    groups: dict[int | None, list[Cell]] = {}
+    for window in windows:
+        groups.setdefault(only_length(window), []).append(window)
+    whole = {k: v.mean() for k, v in by_length(windows, fit(windows)).items()}
+    if not whole:
+        return {}
+    best = max(whole, key=lambda length: whole[length])
+    drawn: dict[int, list[float]] = {length: [] for length in whole}
+    for _ in range(resamples):
+        picked = [
+            group[i]
+            for group in groups.values()
+            for i in rng.integers(0, len(group), len(group)).tolist()
+        ]
+        means = {k: v.mean() for k, v in by_length(picked, fit(picked)).items()}
+        for length, mean in means.items():
+            drawn[length].append(float(mean / means[best]))
+    return {
+        length: with_limits(float(mean / whole[best]), drawn[length])
+        for length, mean in whole.items()
+    }
 
-    whole, found = drawn(scores[best]), dict[int, list[float]]()
-    for length, values in scores.items():
-        ratios = np.ones(resamples) if length == best else drawn(values) / whole
-        low, high = np.percentile(ratios, [2.5, 97.5])
-        middle = float(values.mean() / scores[best].mean())
-        found[length] = [round(float(v), 4) for v in (middle, low, high)]
-    return found
+
+def shares_of_best_fixed(
+    rounds: Sequence[dict[str, Cell]],
+    policies: Sequence[str],
+    best: str,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> dict[str, list[float]]:
+    """[mean, low, high] of each policy's mean score over that of `best`; rounds are drawn anew,
+    and the prices fitted anew to every draw."""
+
+    def means(of: Sequence[dict[str, Cell]]) -> dict[str, float]:
+        cost = fit([cells[name] | {"policy": name} for cells in of for name in policies])
+        return {p: float(np.mean([score(cells[p], cost) for cells in of])) for p in policies}
+
+    whole = means(rounds)
+    drawn: dict[str, list[float]] = {name: [] for name in policies}
+    for _ in range(resamples):
+        found = means([rounds[i] for i in rng.integers(0, len(rounds), len(rounds)).tolist()])
+        for name in policies:
+            drawn[name].append(found[name] / found[best])
+    return {name: with_limits(whole[name] / whole[best], drawn[name]) for name in policies}
+
+
+def with_limits(middle: float, drawn: Sequence[float]) -> list[float]:
+    """[middle, low, high] with the 95 % interval of the draws."""
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    return [round(float(v), 4) for v in (middle, low, high)]

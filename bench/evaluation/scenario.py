@@ -120,7 +120,8 @@ class Scenario(_Strict):
             loops.
         learn_s: unscored time for each policy that learns, once per load.
         engine_args: of vLLM, as in the profile that --work holds.
-        engine_environment: the engine's variables, as in that profile.
+        engine_environment: the engine's variables, as in that profile; not PYTHONPATH, nor those
+            of the plugin.
         speculative: further keys of vLLM's speculative config.
     """
 
@@ -165,6 +166,11 @@ class Scenario(_Strict):
                 )
         if self.replay_tok is not None and not all(isinstance(x, Closed) for x in self.loads):
             raise ValueError("replay_tok needs closed loops; leave it out, or the other loads")
+        own = [
+            n for n in self.engine_environment if n == "PYTHONPATH" or n.startswith("TABLETUNE_")
+        ]
+        if own:
+            raise ValueError(f"engine_environment sets {own}, which the comparison decides")
         names = [load.name for load in self.loads]
         if len(set(names)) < len(names):
             raise ValueError(f"two loads have the same name: {names}")

@@ -106,8 +106,9 @@ def _at_equal_prompts(
         for name in policies
     }
     best = best_fixed(scores)
+    shares = prompts_apart.shares_of_best_fixed(rounds, policies, best, rng)
     for name in policies:
-        found[name]["at_equal_prompts"] = interval(scores[name], scores[best], rng)
+        found[name]["at_equal_prompts"] = shares[name]
     return {
         "best_fixed_at_equal_prompts": best,
         "prompt_steps": _prompt_facts(cost),
@@ -130,7 +131,7 @@ def _by_length(
     scores = prompts_apart.by_length(windows, cost)
     if not scores:
         return {}
-    shares = prompts_apart.shares_of_best(scores, rng)
+    shares = prompts_apart.shares_of_best(windows, rng)
     return {
         str(length): {
             "windows": len(values),

@@ -225,7 +225,7 @@ def _figures(
         "prefill_steps": int((prefills > 0).sum()),
         "rate_tok_s": float(steps.tokens[inside].sum()) / seconds,
         "steadied_tok_s": float(expected.sum()) / seconds,
-        "decode_tok_s": float(expected[calm].sum() / times[calm].sum()),
+        "decode_tok_s": float(expected[calm].sum() / times[calm].sum()) if calm.any() else 0.0,
         "user_tok_s": float(expected.sum()) / request_s,
         "mean_batch_size": float(batch.mean()),
         "mean_step_time_s": float(times.mean()),

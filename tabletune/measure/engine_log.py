@@ -170,14 +170,15 @@ def no_room(log_path: pathlib.Path) -> str:
 
 def kv_cache_bytes(log_path: pathlib.Path) -> int | None:
     """What an engine found free for its KV cache when it started (vllm/v1/worker/gpu_worker.py),
-    rounded down; the least of its workers. None where its log does not say.
+    rounded down. Of several workers only one says so. None where its log does not.
     """
     try:
-        text = log_path.read_text(errors="replace")
+        with log_path.open(errors="replace") as log:
+            lines = (KV_CACHE_PATTERN.search(line) for line in log)
+            found = next((float(match[1]) for match in lines if match), 0.0)
     except OSError:
         return None
-    found = [float(gib) for gib in KV_CACHE_PATTERN.findall(text)]
-    least = int((min(found) - 0.01) * 2**30) if found else 0  # printed to 0.01 GiB
+    least = int((found - 0.01) * 2**30)  # printed to 0.01 GiB
     return least if least > 0 else None
 
 

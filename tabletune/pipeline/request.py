@@ -3,7 +3,7 @@
 import json
 import pathlib
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, get_args, get_type_hints
+from typing import Any, Literal, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -96,7 +96,7 @@ class RunRequest:
         return tuple(sorted(chosen | {0, self.max_draft_length}))
 
     @property
-    def step_kind(self) -> str:
+    def step_kind(self) -> Literal["constant", "mixed"]:
         """``mixed`` where the drafter may propose nothing, else ``constant``."""
         return "mixed" if self.method in MIXED_METHODS else "constant"
 

@@ -36,6 +36,8 @@ CPU_KV_CACHE_GIB = "2"
 #: vLLM's argument that gives a GPU engine's KV cache in bytes, and what else decides it.
 KV_CACHE_BYTES = "--kv-cache-memory-bytes"
 SIZE_GIVEN = frozenset({KV_CACHE_BYTES, "--num-gpu-blocks-override"})
+#: Arguments with which an engine has several workers, of which only one tells its room.
+SEVERAL_GPUS = frozenset({"--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"})
 #: How long a dying engine may take to be noticed as dead after a call failed.
 DEATH_NOTICE_S = 5.0
 #: The same where the engine's log has no room for what it last says: its end alone tells then.
@@ -131,7 +133,7 @@ class EngineSession:
             self.stop_measuring()
         arguments = measuring_arguments(self._request, plan)
         live = self._boot("measuring", arguments, PluginMode.MEASURE, self._progress)
-        if self._platform != "cpu":
+        if self._platform != "cpu" and not _names(arguments) & (SIZE_GIVEN | SEVERAL_GPUS):
             self._kv_cache_bytes = kv_cache_bytes(live.engine.log_path)
         self._measuring = (plan, live)
         return live
@@ -186,7 +188,7 @@ class EngineSession:
     def plain(self) -> Iterator[LiveEngine]:
         """An engine without speculation, on its own."""
         arguments = plain_arguments(self._request)
-        booted = self._boot_sized("plain", arguments)
+        booted = self._boot("plain", arguments, PluginMode.OFF, self._progress)
         with self._serving(booted) as (live,):
             yield live
 
@@ -211,21 +213,23 @@ class EngineSession:
                 live.engine.stop()
 
     def _boot_sized(self, name: str, arguments: Sequence[str]) -> LiveEngine:
-        """Boot an engine without the plugin, with the KV cache of the measuring engine.
+        """Boot an engine of the measuring engine's models with the size of its KV cache.
 
         An engine that is told its size does not measure it: with 600 graphs that saves capturing
-        most of them twice, 30 to 60 s on an H200. Where it does not start so, it starts as usual.
+        many of them twice, about 30 s on an H200. Where it dies so, it starts as usual. One
+        without speculation measures its own: it has more room.
         """
-        given = {argument.partition("=")[0].replace("_", "-") for argument in arguments}
-        if self._kv_cache_bytes is None or given & SIZE_GIVEN:
+        size = self._kv_cache_bytes
+        if size is None:
             return self._boot(name, arguments, PluginMode.OFF, self._progress)
-        sized = [*arguments, KV_CACHE_BYTES, str(self._kv_cache_bytes)]
+        sized = [*arguments, KV_CACHE_BYTES, str(size)]
         try:
             return self._boot(name, sized, PluginMode.OFF, self._progress)
-        except EngineError as error:
+        except EngineDied as error:
+            self._kv_cache_bytes = None
             self._progress.say(
-                f"the {name} engine does not start with {KV_CACHE_BYTES} "
-                f"{self._kv_cache_bytes} ({str(error).splitlines()[0]}); once more without"
+                f"the {name} engine does not start with {KV_CACHE_BYTES} {size} "
+                f"({str(error).splitlines()[0]}); once more without"
             )
             return self._boot(name, arguments, PluginMode.OFF, self._progress)
 
@@ -273,6 +277,11 @@ class EngineSession:
         if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
             return {}
         return {CPU_KV_CACHE: CPU_KV_CACHE_GIB}
+
+
+def _names(arguments: Sequence[str]) -> set[str]:
+    """The options among arguments, as vLLM spells them."""
+    return {a.partition("=")[0].replace("_", "-") for a in arguments if a.startswith("-")}
 
 
 class BootCancelled(EngineError):

@@ -50,14 +50,18 @@ class StepDraws:
         factor = self.noise_list[self.row]
         if self.drift is None:
             return factor
-        return factor * float(np.exp(self._noise.felt(draft_length) * self.drift[self.row]))
+        return factor * float(np.exp(self._log_drift(draft_length, self.drift[self.row])))
 
     def factors(self, draft_length: int, steps: int) -> FloatArray:
         """Of the times of the next `steps` steps, float64[steps], within `rows_left`."""
         rows = slice(self.row, self.row + steps)
         if self.drift is None:
             return self.noise[rows]
-        return self.noise[rows] * np.exp(self._noise.felt(draft_length) * self.drift[rows])
+        return self.noise[rows] * np.exp(self._log_drift(draft_length, self.drift[rows]))
+
+    def _log_drift(self, draft_length: int, drift: FloatArray) -> FloatArray:
+        noise = self._noise
+        return noise.felt(draft_length) * drift + noise.mean_one(draft_length)
 
     @property
     def rows_left(self) -> int:

@@ -31,6 +31,11 @@ class Noise:
     host_steps: float = 1000.0
     host_share: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not (self.host_sd >= 0 and self.host_steps > 0):
+            found = (self.host_sd, self.host_steps)
+            raise SimulationError("host_sd, host_steps", "at least 0, above 0", found, "see Noise")
+
     def draw(self, rng: np.random.Generator, count: int) -> FloatArray:
         """float64[count], factors."""
         sigma = np.sqrt(np.log1p(self.relative_sd**2))
@@ -49,6 +54,10 @@ class Noise:
             before = keep * before + push
             values[i] = before
         return values
+
+    def mean_one(self, draft_length: int) -> float:
+        """What brings the mean of exp(felt · drift) to 1, as a logarithm."""
+        return -0.5 * (self.felt(draft_length) * self.host_sd) ** 2
 
     def felt(self, draft_length: int) -> float:
         """The share of the host's drift that a step of this draft length feels."""

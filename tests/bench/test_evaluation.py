@@ -184,7 +184,7 @@ def test_the_engines_variables_are_those_of_the_profile() -> None:
     name, value = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"
     options = argparse.Namespace(model="M", drafter="D", engine="python3", work=pathlib.Path("out"))
     command = shlex.split(profile_command(scenario, options))
-    assert command[:3] == [f"{name}={value}", "tabletune", "profile"]
+    assert command[:4] == ["env", f"{name}={value}", "tabletune", "profile"]
     facts: Any = SimpleNamespace(target=SimpleNamespace(platform="cuda"))
     variables = environment(scenario, facts, "file:///store", pathlib.Path("p.json"), "/inherited")
     assert variables[name] == value

@@ -101,11 +101,35 @@ def test_windows_of_one_length_are_pooled() -> None:
     found = rounds()
     mixed = window("fixed 2", 4) | {"policy": "bandit", "lengths": {"2": 0.9, "0": 0.1}}
     cost = fit(every(found))
-    pooled = by_length([*every(found), mixed], cost)
+    windows = [*every(found), mixed]
+    pooled = by_length(windows, cost)
     assert {length: len(scores) for length, scores in pooled.items()} == {0: 4, 2: 8}
-    shares = shares_of_best(pooled, np.random.default_rng(0))
+    shares = shares_of_best(windows, np.random.default_rng(0))
     assert shares[2] == [1.0, 1.0, 1.0]
     assert shares[0][0] < 1
+
+
+def test_the_interval_covers_the_truth_although_prices_are_fitted() -> None:
+    """Six windows a length, prompts whose price differs by a quarter from window to window."""
+    covered, rng = 0, np.random.default_rng(5)
+    per_tok = (6 * 5 + 6 * 10) / (6 * 100 * (TOKENS["fixed 0"] + TOKENS["fixed 2"]))
+    took_s = [STEP_S[n] / TOKENS[n] + EXTRA_S * per_tok for n in ("fixed 0", "fixed 2")]
+    wanted = took_s[1] / took_s[0]
+    for _ in range(40):
+        windows = [
+            window(name, prompts, 0.25 * rng.normal())
+            for name, prompts in (("fixed 0", 5), ("fixed 2", 10))
+            for _ in range(6)
+        ]
+        low, high = shares_of_best(windows, rng, resamples=200)[0][1:]
+        covered += low <= wanted <= high
+    assert covered >= 30
+
+
+def test_one_window_a_length_prices_all_alike() -> None:
+    cost = fit([window("fixed 0", 10, 0.5), window("fixed 2", 10, -0.5)])
+    assert set(cost.of_length.values()) == {cost.extra_s}
+    assert cost.residual == 0.0
 
 
 def test_figures_can_be_made_anew_from_the_file() -> None:

@@ -49,6 +49,7 @@ LOG = logging.getLogger("engine")
 KNOWN_ARGUMENTS = {
     *("--host", "--port", "--model", "--max-num-seqs", "--speculative-config"),
     *("--compilation-config", "--dtype", "--max-model-len", "--load-format"),
+    "--tensor_parallel_size",
 }
 KV_GIB = os.environ.get("FAKE_ENGINE_KV_GIB", "")
 if KV_GIB and not KV_GIB.startswith("-"):

@@ -9,7 +9,8 @@ from tabletune.measure.engine_log import kv_cache_bytes
 from tabletune.measure.progress import Silent
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.session import KV_CACHE_BYTES, EngineSession
-from tabletune.records.plan import CapturePlan
+from tabletune.records.plan import CapturePlan, Envelope
+from tabletune.records.table import Parents, TableVersion, table_from_dense
 
 PLAN = CapturePlan(
     graph_mode="NONE",
@@ -18,6 +19,16 @@ PLAN = CapturePlan(
     max_draft_length=2,
     max_num_seqs=4,
     graph_count=0,
+)
+
+
+VERSION = TableVersion(
+    table=table_from_dense([0, 2, 2, 2, 0], 2),
+    plan=PLAN,
+    envelope=Envelope(allowed={"0": ((1, 4),), "2": ((1, 4),)}),
+    fingerprint="0" * 64,
+    parents=Parents(profile="1" * 64, acceptance_prior="2" * 64),
+    created_at="2026-01-01T00:00:00+00:00",
 )
 
 
@@ -82,9 +93,10 @@ def test_later_engines_take_over_the_size_of_the_kv_cache(
     with session(environment, model, told, "cuda") as engines:
         engines.measuring(PLAN)
         engines.stop_measuring()
-        with engines.plain():
+        with engines.stock(VERSION), engines.plain():
             pass
-    assert sizes(environment) == [None, str(int(12.33 * 2**30))]
+    # One without speculation has more room, and measures it itself.
+    assert sizes(environment) == [None, str(int(12.33 * 2**30)), None]
 
 
 def test_an_engine_that_does_not_start_so_starts_as_usual(
@@ -97,16 +109,25 @@ def test_an_engine_that_does_not_start_so_starts_as_usual(
     with session(environment, model, told, "cuda") as engines:
         engines.measuring(PLAN)
         engines.stop_measuring()
-        with engines.plain() as plain:
-            assert plain.engine.died() is None
-    assert sizes(environment)[-1] is None
-    assert any(KV_CACHE_BYTES in line and "once more without" in line for line in told.said)
+        with engines.stock(VERSION) as stock:
+            assert stock.engine.died() is None
+        with engines.stock(VERSION):
+            pass
+    assert sizes(environment) == [None, None, None], "the one that died did not get so far"
+    once = [line for line in told.said if "once more without" in line]
+    assert len(once) == 1, "and is not tried again"
+    assert KV_CACHE_BYTES in once[0]
 
 
 @pytest.mark.parametrize(
-    ("platform", "more"), [("cpu", ()), ("cuda", (f"{KV_CACHE_BYTES}=99999999",))]
+    ("platform", "more"),
+    [
+        ("cpu", ()),
+        ("cuda", (f"{KV_CACHE_BYTES}=99999999",)),
+        ("cuda", ("--tensor_parallel_size=2",)),
+    ],
 )
-def test_a_processor_or_a_size_that_is_given_is_left_alone(
+def test_a_processor_several_gpus_or_a_size_that_is_given_are_left_alone(
     environment: FakeEnvironment,
     model: pathlib.Path,
     told: Told,
@@ -118,7 +139,7 @@ def test_a_processor_or_a_size_that_is_given_is_left_alone(
     with session(environment, model, told, platform, *more) as engines:
         engines.measuring(PLAN)
         engines.stop_measuring()
-        with engines.plain():
+        with engines.stock(VERSION):
             pass
     assert sizes(environment) == [None, None]
 
@@ -131,7 +152,7 @@ def test_what_logs_say(tmp_path: pathlib.Path) -> None:
     line = (
         "(Worker pid=7) INFO 11-30 10:20:58 [gpu_worker.py:736] Available KV cache memory: {} GiB\n"
     )
-    log.write_text(line.format("115.92") + line.format("115.4"))
-    assert kv_cache_bytes(log) == int(115.39 * 2**30)
+    log.write_text("before\n" + line.format("115.92") + "after\n")
+    assert kv_cache_bytes(log) == int(115.91 * 2**30)
     log.write_text(line.format("0.0"))
     assert kv_cache_bytes(log) is None

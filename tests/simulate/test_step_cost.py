@@ -121,6 +121,12 @@ def test_the_hosts_drift_has_its_spread_and_its_memory() -> None:
     assert abs(noise.drift(rng, 0.3, 1)[0] - 0.3 * np.exp(-1 / 50)) < 0.08
     assert [noise.felt(k) for k in (0, 1, 4)] == [1.0, 0.5, 0.5]
     assert Noise(host_sd=0.08).felt(3) == 1.0
+    for length in (0, 1):
+        factors = np.exp(noise.felt(length) * first + noise.mean_one(length))
+        assert factors.mean() == pytest.approx(1.0, abs=0.002)
+    for wrong in ({"host_sd": -0.1}, {"host_steps": 0.0}):
+        with pytest.raises(SimulationError):
+            Noise(**wrong)
 
 
 @pytest.mark.parametrize("times", [np.zeros((3, 3)), np.full((3, 3), np.nan), np.ones(3)])

@@ -88,6 +88,13 @@ class Stall:
     step_time_s: float
 
 
+def _sd(value: object) -> float:
+    found = float(value) if isinstance(value, int | float) else -1.0
+    if not 0 <= found < np.inf:
+        raise ValueError(f"a standard deviation of {value!r}")
+    return found
+
+
 @dataclass(frozen=True)
 class LiveObservation:
     """The aggregate of one tick; all that the controller ever sees, so that replay is exact.
@@ -176,7 +183,7 @@ class LiveObservation:
                 drafted_through=tuple(values["drafted_through"]),
                 accepted_through=tuple(values["accepted_through"]),
                 stalls=tuple(Stall(*stall) for stall in values["stalls"]),
-                stretch_sd=None if apart is None else float(apart),
+                stretch_sd=None if apart is None else _sd(apart),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise CoreError(

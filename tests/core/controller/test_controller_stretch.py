@@ -8,6 +8,7 @@ from tabletune.core.controller.pace import Pace
 from tabletune.core.controller.residuals import StepTimeResiduals
 from tabletune.core.controller.settings import ControllerSettings
 from tabletune.core.controller.summarise import summarise
+from tabletune.core.errors import CoreError
 from tests.core.controller.controller_scenes import columns, step_time_s
 
 
@@ -43,6 +44,12 @@ def test_it_is_recorded_and_older_records_can_still_be_read() -> None:
     assert LiveObservation.from_dict(values) == seen
     del values["stretch_sd"]
     assert LiveObservation.from_dict(values).stretch_sd is None
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -0.1, "0.1", [0.1]])
+def test_a_damaged_record_is_refused(value: object) -> None:
+    with pytest.raises(CoreError):
+        LiveObservation.from_dict({**tick(0.06, 0.03, 0).to_dict(), "stretch_sd": value})
 
 
 def residuals(stretch_sd: float) -> StepTimeResiduals:
