@@ -1,9 +1,9 @@
 """An n-gram profile recorded on a CPU engine, and what that engine then did at every length.
 
 SmolLM2-135M-Instruct, real prompts, real acceptance; measured in one workspace with
-bench/results/cpu_vllm-cpu0.32.0_smollm2_ngram_policies.json. The profile was driven with longer
-outputs than the acceptance was counted over: its steps held about half a guess of each request
-and position, those of the prior 0.3.
+bench/results/cpu_vllm-cpu0.32.0_smollm2_ngram_first_policies.json. The profile was driven with
+longer outputs than the acceptance was counted over: its steps held about half a guess of each
+request and position, those of the prior 0.3.
 """
 
 import json
@@ -46,7 +46,7 @@ def predicted(profile: Profile, prior: AcceptancePrior, *, long_run: bool, b: in
 
 def measured(b: int) -> FloatArray:
     """Throughput of each length over the best one's, of all windows that ran it."""
-    result = json.loads((ROOT / "bench" / "results" / f"{NAME}_policies.json").read_text())
+    result = json.loads((ROOT / "bench" / "results" / f"{NAME}_first_policies.json").read_text())
     load = next(load for load in result["loads"] if load["load"] == f"closed {b}")
     return np.array([load["by_length"][str(k)]["of_best"][0] for k in LENGTHS])
 
