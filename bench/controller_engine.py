@@ -38,6 +38,7 @@ import numpy as np
 
 from bench.command_line import placeless, told
 from bench.evaluation.window import window_of
+from bench.machine_facts import machine_facts
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
@@ -333,12 +334,10 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
         environment=MappingProxyType(environment),
         plugin=PluginMode.MEASURE,
     )
-    probe = probe_engine(options.engine)
-    machine = ("vllm", "torch_version", "driver_version", "gpus", "cpu")
     found: dict[str, Any] = {
         "what": "the controller on a real engine, from bad tables and through changed traffic",
         "command": told("bench.controller_engine", sys.argv[1:]),
-        "machine": {k: probe[k] for k in machine},
+        "machine": machine_facts(probe_engine(options.engine)),
         "synthetic": "dummy weights and synthetic acceptance" if request.synthetic else "nothing",
         "concurrency": options.concurrency,
         "scenes": [],

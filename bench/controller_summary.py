@@ -56,6 +56,11 @@ def shares(index: Index, group: str, policy: str) -> dict[str, Any]:
     }
 
 
+def against_stale(index: Index, group: str) -> dict[str, Any]:
+    """The shares of the stale table and of the controller."""
+    return {policy: shares(index, group, policy) for policy in ("stale", "controller")}
+
+
 def recovered(index: Index, group: str, least_loss: float = -np.inf) -> dict[str, Any]:
     """Share of the stale table's loss that the controller recovers, over all windows together,
     by expected throughput and by tokens, with a 95 % bootstrap interval over seeds.
@@ -181,37 +186,31 @@ def figures(rows: list[Row], index: Index) -> dict[str, Any]:
         "targets": targets(index, rows),
         "steady": shares(index, "steady", "controller") | controller_costs(index, "steady"),
         "mistuned": {
-            "stale": shares(index, "mistuned", "stale"),
-            "controller": shares(index, "mistuned", "controller"),
+            **against_stale(index, "mistuned"),
             **controller_costs(index, "mistuned"),
         },
         "switch": {
-            "stale": shares(index, "switch", "stale"),
-            "controller": shares(index, "switch", "controller"),
+            **against_stale(index, "switch"),
             "recovered": recovered(index, "switch"),
             "recovered_where_the_loss_is_at_least_3_percent": recovered(index, "switch", 0.03),
             **controller_costs(index, "switch"),
         },
         "mis-profiled": {
-            "stale": shares(index, "mis-profiled", "stale"),
-            "controller": shares(index, "mis-profiled", "controller"),
+            **against_stale(index, "mis-profiled"),
             "recovered": recovered(index, "mis-profiled"),
             **controller_costs(index, "mis-profiled"),
         },
         "mis-profiled blocks": {
-            "stale": shares(index, "mis-profiled blocks", "stale"),
-            "controller": shares(index, "mis-profiled blocks", "controller"),
+            **against_stale(index, "mis-profiled blocks"),
             "recovered": recovered(index, "mis-profiled blocks"),
         },
         "useless drafter": {
-            "stale": shares(index, "useless drafter", "stale"),
-            "controller": shares(index, "useless drafter", "controller"),
+            **against_stale(index, "useless drafter"),
             "recovered": recovered(index, "useless drafter"),
             **controller_costs(index, "useless drafter"),
         },
         "unquiet host": {
-            "stale": shares(index, "unquiet host", "stale"),
-            "controller": shares(index, "unquiet host", "controller"),
+            **against_stale(index, "unquiet host"),
             **controller_costs(index, "unquiet host"),
         },
         "policies_on_steady_traffic": ranking(index, ("code", "chat", "math")),

@@ -37,6 +37,7 @@ from typing import Any
 import numpy as np
 
 from bench.command_line import told
+from bench.machine_facts import machine_facts
 from bench.overhead_engines import LONGEST, Setting, cpu_setting, throughput
 from bench.overhead_steps import KINDS, PlainScheduler, steps
 from tabletune.measure.probe import probe_engine
@@ -72,8 +73,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.engine is None:
         result["hot_path"] = {**run, **hot_path(options.steps)}
     else:
-        probe = probe_engine(options.engine)
-        run["engine"] = {part: probe[part] for part in ("device", "engine") if part in probe}
+        run["engine"] = machine_facts(probe_engine(options.engine))
         measured = throughput(setting(options), options.pairs, options.logs)
         result["serving"] = {**run, **measured, "limit_share": LIMIT_SHARE}
     options.out.write_text(json.dumps(result, indent=1) + "\n")

@@ -77,11 +77,11 @@ def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[
 
     logs: a new folder for the engines' logs, None to throw them away.
     """
-    python, model = pathlib.Path(setting.request.engine), setting.request.model
+    model = setting.request.model
     with contextlib.ExitStack() as stack:
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        version = _version(folder / "store", setting, python)
+        version = _version(folder / "store", setting.request)
         environment = {
             "TABLETUNE_SOURCE": (folder / "store").absolute().as_uri(),
             # Learns and decides as in adapt, and swaps nothing: both engines do the same work.
@@ -214,21 +214,22 @@ def _launch(
     )
 
 
-def _version(root: pathlib.Path, setting: Setting, python: pathlib.Path) -> TableVersion:
+def _version(root: pathlib.Path, request: RunRequest) -> TableVersion:
     """Promoted in a new store: one length everywhere, with a made-up profile and prior."""
-    fingerprint = identify_target(setting.request, python).fingerprint
+    fingerprint = identify_target(request, pathlib.Path(request.engine)).fingerprint
     store = FolderStore(root)
     store.put(fingerprint)
     lengths = tuple(range(LONGEST + 1))
-    plan = choose_plans(setting.request, fingerprint.device, fingerprint.engine, lengths)[0]
+    size = request.max_num_seqs
+    plan = choose_plans(request, fingerprint.device, fingerprint.engine, lengths)[0]
     parents = Parents(
-        profile=store.put(_profile(fingerprint, setting.request)),
+        profile=store.put(_profile(fingerprint, request)),
         acceptance_prior=store.put(_prior(fingerprint.identity)),
     )
     version = TableVersion(
-        table=table_from_dense([0, *[LENGTH] * setting.size], LONGEST),
+        table=table_from_dense([0, *[LENGTH] * size], LONGEST),
         plan=plan,
-        envelope=Envelope(allowed={str(k): ((1, setting.size),) for k in lengths}),
+        envelope=Envelope(allowed={str(k): ((1, size),) for k in lengths}),
         fingerprint=fingerprint.identity,
         parents=parents,
         created_at=AT,

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bench.evaluation.cells import Cell
+from bench.evaluation.window import score_of
 
 RESAMPLES = 1000
 #: A window counts for a draft length if all but this share of its steps ran it.
@@ -79,7 +80,7 @@ def score(window: Cell, cost: PromptCost) -> float:
     """Output tokens per second at the load's price and share of prompts, for one window; as
     measured where every step of it was near a prompt."""
     if not window["decode_tok_s"] > 0:
-        return _rate_tok_s(window)
+        return score_of(window, open_load=False)
     return float(1 / (1 / window["decode_tok_s"] + cost.extra_of(window) * cost.per_tok))
 
 
@@ -89,13 +90,8 @@ def only_length(window: Cell) -> int | None:
     return int(length) if share >= 1 - OTHER_STEPS else None
 
 
-def _rate_tok_s(window: Cell) -> float:
-    steadied = window["steadied_tok_s"]
-    return float(window["rate_tok_s"] if steadied is None else steadied)
-
-
 def _plain_step_s(window: Cell) -> float:
-    tokens = _rate_tok_s(window) * window["seconds"] / window["steps"]
+    tokens = score_of(window, open_load=False) * window["seconds"] / window["steps"]
     return float(tokens / window["decode_tok_s"])
 
 
@@ -110,9 +106,12 @@ def by_length(windows: Sequence[Cell], cost: PromptCost) -> dict[int, np.ndarray
 
 
 def shares_of_best(
-    windows: Sequence[Cell], rng: np.random.Generator, resamples: int = RESAMPLES
+    windows: Sequence[Cell],
+    cost: PromptCost,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
 ) -> dict[int, list[float]]:
-    """[mean, low, high] of each length's mean score over that of the best one.
+    """[mean, low, high] of each length's mean score over that of the best one. cost: of `windows`.
 
     Windows are drawn anew within each length, and the prices fitted anew to every draw: how
     well they are known is most of what is not known.
@@ -120,9 +119,7 @@ def shares_of_best(
     groups: dict[int | None, list[Cell]] = {}
     for window in windows:
         groups.setdefault(only_length(window), []).append(window)
-    whole = {k: v.mean() for k, v in by_length(windows, fit(windows)).items()}
-    if not whole:
-        return {}
+    whole = {k: v.mean() for k, v in by_length(windows, cost).items()}
     best = max(whole, key=lambda length: whole[length])
     drawn: dict[int, list[float]] = {length: [] for length in whole}
     for _ in range(resamples):
@@ -140,30 +137,36 @@ def shares_of_best(
     }
 
 
-def shares_of_best_fixed(
+def shares_of_policy(
     rounds: Sequence[dict[str, Cell]],
     policies: Sequence[str],
     best: str,
+    cost: PromptCost,
     rng: np.random.Generator,
     resamples: int = RESAMPLES,
 ) -> dict[str, list[float]]:
-    """[mean, low, high] of each policy's mean score over that of `best`; rounds are drawn anew,
-    and the prices fitted anew to every draw."""
+    """[mean, low, high] of each policy's mean score over that of `best`. cost: of all windows.
 
-    def means(of: Sequence[dict[str, Cell]]) -> dict[str, float]:
-        cost = fit([cells[name] | {"policy": name} for cells in of for name in policies])
-        return {p: float(np.mean([score(cells[p], cost) for cells in of])) for p in policies}
-
-    whole = means(rounds)
-    drawn: dict[str, list[float]] = {name: [] for name in policies}
+    Rounds are drawn anew, and the prices fitted anew to every draw.
+    """
+    whole = _means(rounds, policies, cost)
+    drawn: dict[str, list[float]] = {name: [] for name in whole}
     for _ in range(resamples):
-        found = means([rounds[i] for i in rng.integers(0, len(rounds), len(rounds)).tolist()])
-        for name in policies:
-            drawn[name].append(found[name] / found[best])
-    return {name: with_limits(whole[name] / whole[best], drawn[name]) for name in policies}
+        picked = [rounds[i] for i in rng.integers(0, len(rounds), len(rounds)).tolist()]
+        again = fit([cells[name] for cells in picked for name in policies])
+        found = _means(picked, policies, again)
+        for name, mean in found.items():
+            drawn[name].append(mean / found[best])
+    return {name: with_limits(mean / whole[best], drawn[name]) for name, mean in whole.items()}
 
 
-def with_limits(middle: float, drawn: Sequence[float]) -> list[float]:
+def _means(
+    rounds: Sequence[dict[str, Cell]], policies: Sequence[str], cost: PromptCost
+) -> dict[str, float]:
+    return {p: float(np.mean([score(cells[p], cost) for cells in rounds])) for p in policies}
+
+
+def with_limits(middle: float, drawn: Sequence[float] | np.ndarray) -> list[float]:
     """[middle, low, high] with the 95 % interval of the draws."""
     low, high = np.percentile(drawn, [2.5, 97.5])
     return [round(float(v), 4) for v in (middle, low, high)]

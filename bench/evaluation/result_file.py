@@ -16,6 +16,7 @@ from bench.evaluation.compare import Bout
 from bench.evaluation.loads import is_open
 from bench.evaluation.scenario import Scenario
 from bench.evaluation.shares import summarise_load
+from bench.machine_facts import machine_facts
 from tabletune.records.table import table_from_dense
 from tabletune.records.vllm_format import to_vllm
 
@@ -83,14 +84,13 @@ class Result:
     def to_json(self) -> dict[str, Any]:
         """The file's content."""
         scenario = self.scenario
-        machine = ("vllm", "torch_version", "driver_version", "gpus", "cpu")
         synthetic = "dummy weights, synthetic acceptance" if scenario.synthetic else "nothing"
         return {
             "what": scenario.what,
             "reading": READING,
             "command": self.command,
             "measured": datetime.datetime.now(datetime.UTC).date().isoformat(),
-            "machine": {key: self.engine[key] for key in machine if key in self.engine},
+            "machine": machine_facts(self.engine),
             "synthetic": synthetic,
             "scenario": scenario.model_dump(mode="json"),
             "prompt_tok": self.prompt_tok,

@@ -39,9 +39,7 @@ def interval(part: np.ndarray, whole: np.ndarray, rng: np.random.Generator) -> l
     """Mean over mean, and its 95 % interval over rounds drawn anew."""
     picks = rng.integers(0, len(part), (RESAMPLES, len(part)))
     ratios = part[picks].mean(axis=1) / whole[picks].mean(axis=1)
-    low, high = np.percentile(ratios, [2.5, 97.5])
-    middle = float(part.mean() / whole.mean())
-    return [round(float(v), 4) for v in (middle, low, high)]
+    return prompts_apart.with_limits(float(part.mean() / whole.mean()), ratios)
 
 
 def summarise_load(
@@ -106,7 +104,7 @@ def _at_equal_prompts(
         for name in policies
     }
     best = best_fixed(scores)
-    shares = prompts_apart.shares_of_best_fixed(rounds, policies, best, rng)
+    shares = prompts_apart.shares_of_policy(rounds, policies, best, cost, rng)
     for name in policies:
         found[name]["at_equal_prompts"] = shares[name]
     return {
@@ -131,7 +129,7 @@ def _by_length(
     scores = prompts_apart.by_length(windows, cost)
     if not scores:
         return {}
-    shares = prompts_apart.shares_of_best(windows, rng)
+    shares = prompts_apart.shares_of_best(windows, cost, rng)
     return {
         str(length): {
             "windows": len(values),

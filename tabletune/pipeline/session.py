@@ -27,17 +27,23 @@ from tabletune.pipeline.engine_config import (
     serving_arguments,
 )
 from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.request_checks import flag_of
 from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion
 
 #: vLLM's variable for the KV cache of a CPU engine in GiB, and its value where it is not set.
 CPU_KV_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 CPU_KV_CACHE_GIB = "2"
-#: vLLM's argument that gives a GPU engine's KV cache in bytes, and what else decides it.
+#: vLLM's argument that gives a GPU engine's KV cache in bytes.
 KV_CACHE_BYTES = "--kv-cache-memory-bytes"
-SIZE_GIVEN = frozenset({KV_CACHE_BYTES, "--num-gpu-blocks-override"})
-#: Arguments with which an engine has several workers, of which only one tells its room.
-SEVERAL_GPUS = frozenset({"--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"})
+#: With one of these every engine sizes its own: the size is given already, or there are several
+#: workers, of which only one tells its room.
+OWN_SIZE = frozenset(
+    {
+        *(KV_CACHE_BYTES, "--num-gpu-blocks-override"),
+        *("--tensor-parallel-size", "-tp", "--pipeline-parallel-size", "-pp"),
+    }
+)
 #: How long a dying engine may take to be noticed as dead after a call failed.
 DEATH_NOTICE_S = 5.0
 #: The same where the engine's log has no room for what it last says: its end alone tells then.
@@ -133,7 +139,7 @@ class EngineSession:
             self.stop_measuring()
         arguments = measuring_arguments(self._request, plan)
         live = self._boot("measuring", arguments, PluginMode.MEASURE, self._progress)
-        if self._platform != "cpu" and not _names(arguments) & (SIZE_GIVEN | SEVERAL_GPUS):
+        if self._platform != "cpu" and not OWN_SIZE & {flag_of(argument) for argument in arguments}:
             self._kv_cache_bytes = kv_cache_bytes(live.engine.log_path)
         self._measuring = (plan, live)
         return live
@@ -277,11 +283,6 @@ class EngineSession:
         if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
             return {}
         return {CPU_KV_CACHE: CPU_KV_CACHE_GIB}
-
-
-def _names(arguments: Sequence[str]) -> set[str]:
-    """The options among arguments, as vLLM spells them."""
-    return {a.partition("=")[0].replace("_", "-") for a in arguments if a.startswith("-")}
 
 
 class BootCancelled(EngineError):

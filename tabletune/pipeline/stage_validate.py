@@ -238,11 +238,10 @@ def _nothing() -> None:
 
 
 def _bench(run: RunContext, live: LiveEngine) -> Bench:
+    effort = EFFORT[run.target.platform]
     return Bench(
-        requests=validation_requests(
-            run.request, live, run.progress, EFFORT[run.target.platform].output_tok
-        ),
-        windows=EFFORT[run.target.platform].windows,
+        requests=validation_requests(run.request, live, run.progress, effort.output_tok),
+        windows=effort.windows,
         clock=run.clock,
         rng=np.random.default_rng(0),
         progress=run.progress,

@@ -19,10 +19,6 @@ from tabletune.records.plan import CapturePlan
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
 
-#: A drafter that proposes a last guess at least so often always fills its drafts: what is missing
-#: are requests' first steps.
-FILLED = 0.95
-
 __all__ = [
     "PaddedTokens",
     "expected_tokens_of",
@@ -34,6 +30,11 @@ __all__ = [
     "surface_of",
     "survival_counts",
 ]
+
+
+#: A drafter that proposes a last guess at least so often always fills its drafts: what is missing
+#: are requests' first steps.
+FILLED = 0.95
 
 
 def survival_counts(counts: PositionCounts) -> SurvivalCounts:

@@ -48,6 +48,7 @@ def test_the_extra_time_of_a_prompt_is_found() -> None:
     cost = fit(every(rounds()))
     assert cost.extra_s == pytest.approx(EXTRA_S)
     assert cost.residual == pytest.approx(0, abs=1e-9)
+    assert fit(every(rounds(noise=0.01))).extra_s == pytest.approx(EXTRA_S, rel=0.1)
     noisy = fit(every(rounds(noise=0.3)))
     assert noisy.extra_s == pytest.approx(EXTRA_S, rel=0.2)
     assert 0.1 < noisy.residual < 0.6
@@ -98,15 +99,15 @@ def test_the_score_by_hand() -> None:
 
 
 def test_windows_of_one_length_are_pooled() -> None:
-    found = rounds()
+    found = rounds(noise=0.2)
     mixed = window("fixed 2", 4) | {"policy": "bandit", "lengths": {"2": 0.9, "0": 0.1}}
     cost = fit(every(found))
     windows = [*every(found), mixed]
     pooled = by_length(windows, cost)
     assert {length: len(scores) for length, scores in pooled.items()} == {0: 4, 2: 8}
-    shares = shares_of_best(windows, np.random.default_rng(0))
+    shares = shares_of_best(windows, fit(windows), np.random.default_rng(0))
     assert shares[2] == [1.0, 1.0, 1.0]
-    assert shares[0][0] < 1
+    assert shares[0][1] < shares[0][0] < shares[0][2] < 1
 
 
 def test_the_interval_covers_the_truth_although_prices_are_fitted() -> None:
@@ -121,7 +122,7 @@ def test_the_interval_covers_the_truth_although_prices_are_fitted() -> None:
             for name, prompts in (("fixed 0", 5), ("fixed 2", 10))
             for _ in range(6)
         ]
-        low, high = shares_of_best(windows, rng, resamples=200)[0][1:]
+        low, high = shares_of_best(windows, fit(windows), rng, resamples=200)[0][1:]
         covered += low <= wanted <= high
     assert covered >= 30
 

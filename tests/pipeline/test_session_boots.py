@@ -1,6 +1,8 @@
 """Which engines a run boots, and with what."""
 
+import contextlib
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 from fake_environment import FakeEnvironment, make_environment, write_model
@@ -57,9 +59,11 @@ def told() -> Told:
     return Told()
 
 
-def session(
+@contextlib.contextmanager
+def measured(
     environment: FakeEnvironment, model: pathlib.Path, told: Told, platform: str, *more: str
-) -> EngineSession:
+) -> Iterator[EngineSession]:
+    """A session whose measuring engine has run."""
     request = RunRequest(
         model=str(model),
         method="ngram",
@@ -70,7 +74,10 @@ def session(
         engine_args=more,
     )
     logs = environment.folder / "logs"
-    return EngineSession(request, environment.python, platform, logs, told)
+    with EngineSession(request, environment.python, platform, logs, told) as engines:
+        engines.measuring(PLAN)
+        engines.stop_measuring()
+        yield engines
 
 
 def sizes(environment: FakeEnvironment) -> list[str | None]:
@@ -90,11 +97,12 @@ def test_later_engines_take_over_the_size_of_the_kv_cache(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
-    with session(environment, model, told, "cuda") as engines:
-        engines.measuring(PLAN)
-        engines.stop_measuring()
-        with engines.stock(VERSION), engines.plain():
-            pass
+    with (
+        measured(environment, model, told, "cuda") as engines,
+        engines.stock(VERSION),
+        engines.plain(),
+    ):
+        pass
     # One without speculation has more room, and measures it itself.
     assert sizes(environment) == [None, str(int(12.33 * 2**30)), None]
 
@@ -106,9 +114,7 @@ def test_an_engine_that_does_not_start_so_starts_as_usual(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "-12.34")
-    with session(environment, model, told, "cuda") as engines:
-        engines.measuring(PLAN)
-        engines.stop_measuring()
+    with measured(environment, model, told, "cuda") as engines:
         with engines.stock(VERSION) as stock:
             assert stock.engine.died() is None
         with engines.stock(VERSION):
@@ -136,11 +142,11 @@ def test_a_processor_several_gpus_or_a_size_that_is_given_are_left_alone(
     more: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
-    with session(environment, model, told, platform, *more) as engines:
-        engines.measuring(PLAN)
-        engines.stop_measuring()
-        with engines.stock(VERSION):
-            pass
+    with (
+        measured(environment, model, told, platform, *more) as engines,
+        engines.stock(VERSION),
+    ):
+        pass
     assert sizes(environment) == [None, None]
 
 
