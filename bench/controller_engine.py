@@ -45,6 +45,7 @@ from tabletune.measure.clock import SystemClock
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.load import ClosedLoop, LoadRequest
 from tabletune.measure.probe import probe_engine
+from tabletune.measure.progress import Progress
 from tabletune.measure.runner import start_engine
 from tabletune.measure.steps import StepReader, concatenate
 from tabletune.pipeline.build import Evidence, build_version
@@ -87,7 +88,7 @@ class Bench:
         evidence: Evidence,
         request: RunRequest,
         times: Times,
-        progress: TerminalProgress,
+        progress: Progress,
         concurrency: int,
     ) -> None:
         self.live, self.store, self.evidence = live, store, evidence
@@ -262,7 +263,8 @@ def flat(version: TableVersion, length: int) -> TableVersion:
     return version.model_copy(update={"table": table})
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--engine", type=pathlib.Path, required=True)
     parser.add_argument("--model", required=True)
@@ -281,7 +283,11 @@ def main() -> None:
     parser.add_argument("--window-s", type=float, default=5)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("engine_args", nargs="*")
-    options = parser.parse_args()
+    return parser
+
+
+def main() -> None:
+    options = parser().parse_args()
     request = RunRequest(
         model=options.model,
         method=options.method,
@@ -334,6 +340,26 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
         environment=MappingProxyType(environment),
         plugin=PluginMode.MEASURE,
     )
+    with TerminalProgress() as progress:
+        progress.start("boot")
+        engine = start_engine(launch, 1200.0, lambda b: progress.advance(b.waited_s, b.phase))
+        try:
+            api = EngineApi(EngineAddress(engine.base_url))
+            live = LiveEngine(engine, api, api.model())
+            on_engine(live, store, evidence, request, options, progress)
+        finally:
+            engine.stop()
+
+
+def on_engine(
+    live: LiveEngine,
+    store: FolderStore,
+    evidence: Evidence,
+    request: RunRequest,
+    options: argparse.Namespace,
+    progress: Progress,
+) -> None:
+    """Every scene on an engine that runs, follows the store's channel `bench`, and adapts."""
     found: dict[str, Any] = {
         "what": "the controller on a real engine, from bad tables and through changed traffic",
         "command": told("bench.controller_engine", sys.argv[1:]),
@@ -342,25 +368,17 @@ def run(request: RunRequest, options: argparse.Namespace) -> None:
         "concurrency": options.concurrency,
         "scenes": [],
     }
-    with TerminalProgress() as progress:
-        progress.start("boot")
-        engine = start_engine(launch, 1200.0, lambda b: progress.advance(b.waited_s, b.phase))
-        try:
-            api = EngineApi(EngineAddress(engine.base_url))
-            live = LiveEngine(engine, api, api.model())
-            times = Times(options.settle_s, options.window_s, options.rounds)
-            bench = Bench(live, store, evidence, request, times, progress, options.concurrency)
-            prompts = sample_prompts(request)
-            if request.step_kind == "mixed":
-                requests = natural_requests(prompts, live, progress)
-            else:
-                requests, _ = step_time_requests(request, prompts, live, progress)
-            requests = spread(requests, options.concurrency)
-            with ClosedLoop(api.address, live.model.name, requests, options.concurrency):
-                time.sleep(3)
-                scenes(bench, found, options)
-        finally:
-            engine.stop()
+    times = Times(options.settle_s, options.window_s, options.rounds)
+    bench = Bench(live, store, evidence, request, times, progress, options.concurrency)
+    prompts = sample_prompts(request)
+    if request.step_kind == "mixed":
+        requests = natural_requests(prompts, live, progress)
+    else:
+        requests, _ = step_time_requests(request, prompts, live, progress)
+    requests = spread(requests, options.concurrency)
+    with ClosedLoop(live.api.address, live.model.name, requests, options.concurrency):
+        time.sleep(3)
+        scenes(bench, found, options)
 
 
 def spread(requests: list[LoadRequest], concurrency: int) -> list[LoadRequest]:

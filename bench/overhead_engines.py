@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 
 from tabletune.measure.launch import EngineLaunch, PluginMode
-from tabletune.measure.runner import start_engine
+from tabletune.measure.runner import RunningEngine, start_engine
 from tabletune.pipeline.engine_config import serving_arguments
 from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.plans import choose_plans
@@ -99,8 +99,7 @@ def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[
             launches[AGAIN] = replace(plain, log_path=folder / "again.log")
         clients: dict[str, httpx.Client] = {}
         pids: dict[str, int] = {}
-        for side, launch in launches.items():
-            running = stack.enter_context(start_engine(launch, BOOT_S))
+        for side, running in _booted(launches, stack).items():
             assert running.pid is not None
             pids[side] = running.pid
             clients[side] = stack.enter_context(
@@ -140,6 +139,20 @@ def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[
             "steps": status["steps"],
         },
     }
+
+
+def _booted(
+    launches: Mapping[str, EngineLaunch], stack: contextlib.ExitStack
+) -> dict[str, RunningEngine]:
+    """All engines, booted at once; the stack stops them, also those beside one that fails."""
+    with concurrent.futures.ThreadPoolExecutor(len(launches)) as pool:
+        booting = {
+            side: pool.submit(start_engine, launch, BOOT_S) for side, launch in launches.items()
+        }
+    for each in booting.values():
+        if each.exception() is None:
+            stack.enter_context(each.result())
+    return {side: each.result() for side, each in booting.items()}
 
 
 def _ratio(values: Mapping[str, Sequence[float]], of: str, to: str) -> dict[str, float]:

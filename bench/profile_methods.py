@@ -215,7 +215,8 @@ def facts_of(target: Target, options: argparse.Namespace) -> dict[str, Any]:
     }
 
 
-def main() -> None:
+def parser() -> argparse.ArgumentParser:
+    """Of the command line."""
     parser = argparse.ArgumentParser(description="Compare the two profiling methods.")
     parser.add_argument("--engine", type=pathlib.Path, required=True)
     parser.add_argument("--model", required=True)
@@ -228,7 +229,27 @@ def main() -> None:
     parser.add_argument("--reference-samples", type=int, default=288)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("engine_args", nargs="*")
-    options = parser.parse_args()
+    return parser
+
+
+def on_engine(
+    live: LiveEngine, request: RunRequest, target: Target, options: argparse.Namespace
+) -> None:
+    """Compare on an engine that runs, and write the result after each batch size."""
+    batch_sizes = numbers("--batch-sizes", options.batch_sizes)
+    lengths = numbers("--lengths", options.lengths)
+    found = facts_of(target, options)
+    comparison = Comparison(request, live, options.rounds, options.reference_samples)
+    found["reading"] = READING.format(long=comparison.longest_tok, client=LONG_TOK)
+    for number, batch_size in enumerate(batch_sizes):
+        comparison.measure(batch_size, lengths, client_first=bool(number % 2))
+        found |= comparison.result()
+        options.out.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps({k: v for k, v in found.items() if k in ("wall_time_s", "target")}))
+
+
+def main() -> None:
+    options = parser().parse_args()
     batch_sizes = numbers("--batch-sizes", options.batch_sizes)
     lengths = numbers("--lengths", options.lengths)
     request = RunRequest(
@@ -243,25 +264,15 @@ def main() -> None:
         speculative_extra=json.loads(options.speculative),
     )
     target = identify_target(request, options.engine)
-    found = facts_of(target, options)
     fingerprint = target.fingerprint
     plan = choose_plans(request, fingerprint.device, fingerprint.engine, request.all_lengths)[0]
-    progress = TerminalProgress()
     with (
         tempfile.TemporaryDirectory() as logs,
         EngineSession(
-            request, target.python, target.platform, pathlib.Path(logs), progress
+            request, target.python, target.platform, pathlib.Path(logs), TerminalProgress()
         ) as session,
     ):
-        comparison = Comparison(
-            request, session.measuring(plan), options.rounds, options.reference_samples
-        )
-        found["reading"] = READING.format(long=comparison.longest_tok, client=LONG_TOK)
-        for number, batch_size in enumerate(batch_sizes):
-            comparison.measure(batch_size, lengths, client_first=bool(number % 2))
-            found |= comparison.result()
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
-    print(json.dumps({k: v for k, v in found.items() if k in ("wall_time_s", "target")}))
+        on_engine(session.measuring(plan), request, target, options)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,16 @@
 """Compares the policies of a scenario on a real engine, in short windows that take turns.
 
-    python -m bench.run SCENARIO --work FOLDER --engine PYTHON --out FILE.json [--limit-s 560]
+    python -m bench.run SCENARIO --work FOLDER --engine PYTHON --out FILE.json [--limit-s 560] \
+        [--model MODEL --drafter DRAFTER]
     python -m bench.run SCENARIO --simulate --out FILE.json
     python -m bench.run SCENARIO --print-profile-command --model FOLDER --engine PYTHON …
 
 SCENARIO is a name in bench/scenarios or a path. FOLDER is that of an earlier `tabletune run` or
-`tabletune profile` of the same deployment: its plan, qualification, profile and prior are used,
-nothing is profiled here. Every window is kept in FOLDER/bench/NAME, so that a run that was
-stopped goes on where it was. Ends with 0 when all is measured, with 75 when the time limit came
-first (start it again), with 1 when something is wrong. The result file is written after each
-load, and at the end.
+`tabletune profile` of the same deployment: its plan, qualification, profile and prior are used.
+With --model, what it lacks of them is measured first, on the same boot. Every window is kept in
+FOLDER/bench/NAME, so that a run that was stopped goes on where it was. Ends with 0 when all is
+measured, with 75 when the time limit came first (start it again), with 1 when something is wrong.
+The result file is written after each load, and at the end.
 """
 
 from __future__ import annotations
@@ -25,16 +26,32 @@ from bench.command_line import told
 from bench.evaluation.arms import Arm, arms
 from bench.evaluation.cells import Cells
 from bench.evaluation.compare import Comparison, OutOfTimeError, bouts
-from bench.evaluation.engine import BenchEngine, ComparisonError, boot, promoted_version
+from bench.evaluation.engine import (
+    BenchEngine,
+    ComparisonError,
+    bench_engine,
+    bench_session,
+    promoted_version,
+)
 from bench.evaluation.profile_command import profile_command
 from bench.evaluation.result_file import Result, write_result
 from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
 from bench.evaluation.simulated import simulate
-from bench.evaluation.workspace_facts import Facts, WorkspaceMismatchError, read_facts
+from bench.evaluation.workspace_facts import (
+    Facts,
+    WorkspaceMismatchError,
+    measure,
+    read_evidence,
+    read_request,
+    request_of,
+)
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.probe import ProbeError, probe_engine
+from tabletune.measure.progress import Progress
+from tabletune.measure.qualify_fallback import NothingQualified
+from tabletune.pipeline.identify import Unsupported, identify_target
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
 
 GO_ON = 75
@@ -59,74 +76,95 @@ def main(arguments: list[str] | None = None) -> int:
         return run(scenario, options, begun_s)
     except (
         *(ScenarioError, WorkspaceMismatchError, ComparisonError),
-        *(EngineError, EngineApiError, ProbeError),
+        *(EngineError, EngineApiError, ProbeError, Unsupported, NothingQualified),
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
 
 
 def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
-    """Boot, compare, write; the exit status."""
-    until_s = begun_s + options.limit_s
-    facts = read_facts(scenario, options.work, options.engine, options.records_of)
-    folder = options.work / "bench" / scenario.name
+    """Boot, measure what the folder lacks, compare, write; the exit status."""
+    folder = options.work / "bench"
+    if options.model:
+        request = request_of(scenario, options.engine, options.model, options.drafter)
+    else:
+        request = read_request(scenario, options.work, options.engine)
+    target = identify_target(request, options.engine)
+    evidence = None
+    if not options.model:
+        evidence = read_evidence(options.work, target.fingerprint, options.records_of)
+    with (
+        TerminalProgress() as progress,
+        bench_session([scenario], request, target, folder, progress) as session,
+    ):
+        evidence = evidence or measure(request, target, options.work, session)
+        facts = Facts(request, target, evidence)
+        engine = bench_engine(session, evidence, folder)
+        return compare_scenario(scenario, facts, engine, options, begun_s + options.limit_s)
+
+
+def compare_scenario(
+    scenario: Scenario,
+    facts: Facts,
+    engine: BenchEngine,
+    options: argparse.Namespace,
+    until_s: float,
+) -> int:
+    """All of a scenario on an engine that runs already; the exit status.
+
+    options: `engine`, `out`, `work`.
+    """
+    progress = engine.progress
     result = Result(
         scenario=scenario,
-        cells=Cells(folder / "cells"),
+        cells=Cells(options.work / "bench" / scenario.name / "cells"),
         command=told("bench.run", sys.argv[1:]),
         engine=probe_engine(options.engine),
         out=options.out,
         work=options.work,
+        boot_time_s=engine.live.engine.boot_time_s,
     )
     first = scenario.traffic[0] if scenario.traffic else None
     tuned = facts.tuned(first, first=True)
     known = facts.known(first, tuple(tuned.table.dense()))
-    with (
-        TerminalProgress() as progress,
-        boot(scenario, facts, known, folder, progress) as engine,
-    ):
-        result.boot_time_s = engine.live.engine.boot_time_s
-        if "controller" in scenario.policies:
-            engine.promote(promoted_version(scenario, tuned, known))
-            if engine.adapts:
-                progress.say(f"the controller is left out: {engine.adapts}")
-                result.controller_left_out = engine.adapts
-        driven = facts.request
-        if scenario.prompt_tok is not None:
-            driven = dataclasses.replace(driven, context_tok=scenario.prompt_tok)
-        requests, prompt_tok = step_time_requests(
-            driven, sample_prompts(driven), engine.live, progress
-        )
-        result.prompt_tok = prompt_tok
-        comparison = Comparison(
-            scenario=scenario,
-            engine=engine,
-            requests=requests,
-            cells=result.cells,
-            boot=secrets.token_hex(4),
-            progress=progress,
-            until_s=until_s,
-        )
-        try:
-            return _all_bouts(comparison, facts, result, progress)
-        finally:
-            result.policies_cost = _report(engine)
-            write_result(result)
+    engine.know(scenario, known)
+    if first is not None:
+        engine.switch(first)
+    if "controller" in scenario.policies:
+        engine.promote(promoted_version(scenario, tuned, known))
+        if engine.adapts:
+            progress.say(f"the controller is left out: {engine.adapts}")
+            result.controller_left_out = engine.adapts
+    driven = facts.request
+    if scenario.prompt_tok is not None:
+        driven = dataclasses.replace(driven, context_tok=scenario.prompt_tok)
+    requests, prompt_tok = step_time_requests(driven, sample_prompts(driven), engine.live, progress)
+    result.prompt_tok = prompt_tok
+    comparison = Comparison(
+        scenario=scenario,
+        engine=engine,
+        requests=requests,
+        cells=result.cells,
+        boot=secrets.token_hex(4),
+        progress=progress,
+        until_s=until_s,
+    )
+    try:
+        return _all_bouts(comparison, facts, result, progress)
+    finally:
+        result.policies_cost = _report(engine)
+        write_result(result)
 
 
-def _all_bouts(
-    comparison: Comparison, facts: Facts, result: Result, progress: TerminalProgress
-) -> int:
+def _all_bouts(comparison: Comparison, facts: Facts, result: Result, progress: Progress) -> int:
     scenario, engine = comparison.scenario, comparison.engine
-    current = scenario.traffic[0] if scenario.traffic else None
     for bout in bouts(scenario):
         first = not scenario.traffic or bout.traffic == scenario.traffic[0]
         known = facts.known(bout.traffic, tuple(facts.tuned(bout.traffic, first).table.dense()))
         stale = None if first else tuple(facts.tuned(scenario.traffic[0], True).table.dense())
         compared = _adapting(arms(scenario, known, stale), engine)
-        if bout.traffic is not None and bout.traffic != current:
+        if bout.traffic is not None:
             engine.switch(bout.traffic)
-            current = bout.traffic
         result.note_bout(bout, compared)
         try:
             comparison.compare(bout, compared)

@@ -6,9 +6,7 @@ import json
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from types import MappingProxyType
+from collections.abc import Sequence
 from typing import Any
 
 import httpx
@@ -16,20 +14,20 @@ import httpx
 from bench.controller_engine import switch_survival
 from bench.evaluation.arms import Arm, Known, documented, specs
 from bench.evaluation.scenario import Scenario, Traffic
-from bench.evaluation.workspace_facts import Facts
-from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.clock import SystemClock
-from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.progress import Progress
-from tabletune.measure.runner import start_engine
-from tabletune.pipeline.engine_config import measuring_arguments
-from tabletune.pipeline.session import CPU_KV_CACHE, CPU_KV_CACHE_GIB, LiveEngine
+from tabletune.pipeline.build import Evidence
+from tabletune.pipeline.identify import Target
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.session import EngineSession, LiveEngine
 from tabletune.records.table import TableVersion, table_from_dense
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
 
 CHANNEL = "bench"
 FOLLOW_S = 30.0
+POLICIES = "policies.json"
+STORE = "store"
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_SIDE = REPOSITORY / "bench" / "engine_side"
 
@@ -49,12 +47,23 @@ class BenchEngine:
     """A running engine on which arms take turns.
 
     adapts: None, or why the controller does not run here; its arm is then left out.
+    traffic: what its acceptance is like now.
     """
 
-    def __init__(self, live: LiveEngine, store: FolderStore) -> None:
-        self.live, self.store = live, store
+    def __init__(
+        self, live: LiveEngine, store: FolderStore, folder: pathlib.Path, progress: Progress
+    ) -> None:
+        self.live, self.store, self._folder, self.progress = live, store, folder, progress
         self.adapts: str | None = None
+        self.traffic: Traffic | None = None
         self._http = httpx.Client(base_url=live.api.address.base_url, timeout=60, trust_env=False)
+
+    def know(self, scenario: Scenario, known: Known) -> None:
+        """Write the scenario's policies down where the engine looks for them."""
+        allowed = {k: [list(pair) for pair in v] for k, v in known.envelope.allowed.items()}
+        file = {"max_num_seqs": known.max_num_seqs, "longest": known.longest, "envelope": allowed}
+        text = json.dumps(file | {"policies": specs(scenario, known)})
+        (self._folder / POLICIES).write_text(text)
 
     def put(self, arm: Arm) -> None:
         """Put an arm in force from the next step on.
@@ -98,8 +107,10 @@ class BenchEngine:
         self.adapts = f"it does not adapt: {notes}" if notes else None
 
     def switch(self, traffic: Traffic) -> None:
-        """Change synthetic acceptance while serving."""
-        switch_survival(self.live, list(traffic.survival))
+        """Change synthetic acceptance while serving, where it is another."""
+        if self.traffic is not None and self.traffic.survival != traffic.survival:
+            switch_survival(self.live, list(traffic.survival))
+        self.traffic = traffic
 
     def _table(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = self._http.post("/tabletune/table", json=body)
@@ -123,8 +134,50 @@ def promoted_version(scenario: Scenario, tuned: TableVersion, known: Known) -> T
     return tuned.model_copy(update={"table": table})
 
 
+def bench_session(
+    scenarios: Sequence[Scenario],
+    request: RunRequest,
+    target: Target,
+    folder: pathlib.Path,
+    progress: Progress,
+) -> EngineSession:
+    """A session whose measuring engine knows the scenarios' policies, and adapts.
+
+    So a deployment is measured and compared on one boot, under its own capture plan.
+    folder: for the store, the policies and the logs.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    FolderStore(folder / STORE).put(target.fingerprint)  # the engine finds a store at its start
+    switches = any(len(scenario.traffic) > 1 for scenario in scenarios)
+    extension = ("--worker-extension-cls", "bench.synthetic_acceptance.SyntheticAcceptance")
+    return EngineSession(
+        request,
+        target.python,
+        target.platform,
+        folder,
+        progress,
+        environment=environment(scenarios, folder, os.environ.get("PYTHONPATH", "")),
+        measuring_extra=extension if switches else (),
+    )
+
+
+def bench_engine(session: EngineSession, evidence: Evidence, folder: pathlib.Path) -> BenchEngine:
+    """The session's measuring engine, with the evidence in the store that it follows.
+
+    Raises:
+        EngineError: it does not start.
+    """
+    store = FolderStore(folder / STORE)
+    for record in (
+        *(evidence.fingerprint, evidence.plan, evidence.qualification),
+        *(evidence.profile, evidence.prior),
+    ):
+        store.put(record)
+    return BenchEngine(session.measuring(evidence.plan), store, folder, session.progress)
+
+
 def environment(
-    scenario: Scenario, facts: Facts, store_url: str, policies: pathlib.Path, inherited: str
+    scenarios: Sequence[Scenario], folder: pathlib.Path, inherited: str
 ) -> dict[str, str]:
     """The engine's variables. inherited: PYTHONPATH so far.
 
@@ -135,70 +188,13 @@ def environment(
     path += [inherited] if inherited else []
     found = {
         "PYTHONPATH": os.pathsep.join(path),
-        "BENCH_POLICIES": str(policies),
-        "TABLETUNE_SOURCE": store_url,
+        "BENCH_POLICIES": str(folder / POLICIES),
+        "TABLETUNE_SOURCE": FolderStore(folder / STORE).url,
         "TABLETUNE_CHANNEL": CHANNEL,
         "TABLETUNE_MODE": "adapt",
         "TABLETUNE_POLL_S": "1",
+        "TABLETUNE_TRACE": str(folder / "decisions.jsonl"),
     }
-    if len(scenario.traffic) > 1:
+    if any(len(scenario.traffic) > 1 for scenario in scenarios):
         found["VLLM_SERVER_DEV_MODE"] = "1"
-    if facts.target.platform == "cpu" and CPU_KV_CACHE not in os.environ:
-        found[CPU_KV_CACHE] = CPU_KV_CACHE_GIB
-    return found | scenario.engine_environment
-
-
-@contextmanager
-def boot(
-    scenario: Scenario,
-    facts: Facts,
-    known: Known,
-    folder: pathlib.Path,
-    progress: Progress,
-    boot_deadline_s: float = 1200.0,
-) -> Iterator[BenchEngine]:
-    """The engine under the deployment's own capture plan, stopped at the end.
-
-    folder: for the store, the policies and the log.
-
-    Raises:
-        EngineError: it does not start.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    store = FolderStore(folder / "store")
-    evidence = facts.evidence
-    for record in (
-        *(evidence.fingerprint, evidence.plan, evidence.qualification),
-        *(evidence.profile, evidence.prior),
-    ):
-        store.put(record)
-    policies = folder / "policies.json"
-    allowed = {k: [list(pair) for pair in v] for k, v in known.envelope.allowed.items()}
-    file = {"max_num_seqs": known.max_num_seqs, "longest": known.longest, "envelope": allowed}
-    policies.write_text(json.dumps(file | {"policies": specs(scenario, known)}))
-    arguments = measuring_arguments(facts.request, evidence.plan)
-    if len(scenario.traffic) > 1:
-        extension = "bench.synthetic_acceptance.SyntheticAcceptance"
-        arguments += ["--worker-extension-cls", extension]
-    launch = EngineLaunch(
-        python=facts.target.python,
-        model=facts.request.model,
-        log_path=folder / "engine.log",
-        arguments=tuple(arguments),
-        environment=MappingProxyType(
-            environment(scenario, facts, store.url, policies, os.environ.get("PYTHONPATH", ""))
-        ),
-        plugin=PluginMode.MEASURE,
-    )
-    progress.start("boot")
-    engine = start_engine(launch, boot_deadline_s, _told(progress))
-    try:
-        api = EngineApi(EngineAddress(engine.base_url), lost=engine.is_lost)
-        progress.say(f"engine up after {engine.boot_time_s:.0f} s")
-        yield BenchEngine(LiveEngine(engine, api, api.model()), store)
-    finally:
-        engine.stop()
-
-
-def _told(progress: Progress) -> Callable[[Any], None]:
-    return lambda boot: progress.advance(boot.waited_s, boot.phase)
+    return found | scenarios[0].engine_environment

@@ -8,7 +8,8 @@ by POST /tabletune/table:
     {"policy_report": true}   what deciding has cost so far, per policy
 
 Any other table or pin takes it out again. While a policy is in force the controller pauses, as
-with every table set by hand. A policy keeps its state for as long as the engine lives.
+with every table set by hand. The file may come after the boot, and change: it is looked at when a
+policy is chosen. Until it changes a policy keeps its state.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ def install(path: pathlib.Path) -> None:
     @functools.wraps(make)
     def make_with_policies(self: Runtime, *args: Any, **kwargs: Any) -> None:
         make(self, *args, **kwargs)
-        setattr(self, _MARK, Policies(self, json.loads(path.read_text())))
+        setattr(self, _MARK, Policies(self, path))
 
     @functools.wraps(swap)
     def swap_or_choose(self: Runtime, body: dict[str, object]) -> dict[str, object]:
@@ -78,13 +79,11 @@ class HandPolicy(tuple[int, ...]):
 class Policies:
     """The policies of one runtime, and the ring's records on their way to the one in force."""
 
-    def __init__(self, runtime: Runtime, file: dict[str, Any]) -> None:
-        self._runtime = runtime
-        usable = usable_lengths(file["envelope"], file["max_num_seqs"], file["longest"])
-        self._tables = {
-            name: HandPolicy.of(runtime.boot, PolicyTable(policy_of(spec), usable))
-            for name, spec in file["policies"].items()
-        }
+    def __init__(self, runtime: Runtime, path: pathlib.Path) -> None:
+        self._runtime, self._path = runtime, path
+        self._text = ""
+        self._tables: dict[str, HandPolicy] = {}
+        self._read()
         # A policy sees each step before it chooses for the next.
         runtime.observer.most_pending = 0
         ring = runtime.observer.ring
@@ -98,12 +97,25 @@ class Policies:
 
         ring.append = append_and_show  # type: ignore[method-assign]
 
+    def _read(self) -> None:
+        text = self._path.read_text() if self._path.exists() else ""
+        if text == self._text:
+            return
+        file: dict[str, Any] = json.loads(text)
+        usable = usable_lengths(file["envelope"], file["max_num_seqs"], file["longest"])
+        self._tables = {
+            name: HandPolicy.of(self._runtime.boot, PolicyTable(policy_of(spec), usable))
+            for name, spec in file["policies"].items()
+        }
+        self._text = text
+
     def choose(self, name: str) -> dict[str, object]:
         """Put a policy in force as a table set by hand.
 
         Raises:
             RequestError: no such policy.
         """
+        self._read()
         if name not in self._tables:
             raise RequestError(f"a policy of {sorted(self._tables)}", repr(name), "name one")
         runtime, table = self._runtime, self._tables[name]

@@ -1,4 +1,4 @@
-"""What an earlier `tabletune run` or `profile` of the same deployment left in its folder."""
+"""A deployment's records: what an earlier run of it left in its folder, or measured now."""
 
 from __future__ import annotations
 
@@ -9,9 +9,15 @@ from dataclasses import dataclass
 from bench.controller_engine import prior_of
 from bench.evaluation.arms import Known, Lengths, expected_tokens_of
 from bench.evaluation.scenario import Scenario, Traffic
+from tabletune.measure.clock import SystemClock
 from tabletune.pipeline.build import Evidence, build_version
-from tabletune.pipeline.identify import Target, identify_target
+from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.session import EngineSession
+from tabletune.pipeline.stage_acceptance import stage_acceptance
+from tabletune.pipeline.stage_profile import stage_profile
+from tabletune.pipeline.stage_qualify import stage_qualify
 from tabletune.pipeline.workspace import Workspace
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.evidence import expected_tokens_of as measured_tokens
@@ -69,21 +75,16 @@ class Facts:
         )
 
 
-def read_facts(
-    scenario: Scenario, folder: pathlib.Path, engine: pathlib.Path, records_of: str = ""
-) -> Facts:
-    """The deployment of a folder, checked against the scenario.
-
-    records_of: take the records of this fingerprint (its first digits), though the engine at
-        hand has another: for a host that differs in nothing that changes step times.
+def read_request(scenario: Scenario, folder: pathlib.Path, engine: pathlib.Path) -> RunRequest:
+    """What a folder's deployment was asked for, checked against the scenario.
 
     Raises:
-        WorkspaceMismatchError: another deployment, or records are missing.
+        WorkspaceMismatchError: another deployment, or none.
     """
     try:
         request = RunRequest.load(folder / "request.json")
     except FileNotFoundError as error:
-        advice = "run it first: python -m bench.run SCENARIO --print-profile-command"
+        advice = "name --model (and --drafter), and it is measured first"
         raise WorkspaceMismatchError(folder, "no request.json", advice) from error
     request = dataclasses.replace(request, engine=str(engine))
     for name, wanted in (
@@ -100,11 +101,50 @@ def read_facts(
                 f"its {name} is {found!r}, the scenario's {wanted!r}",
                 "use the folder of the scenario's own deployment",
             )
-    target = identify_target(request, engine)
-    return Facts(request, target, _evidence(folder, target.fingerprint, records_of))
+    return request
 
 
-def _evidence(folder: pathlib.Path, fingerprint: Fingerprint, records_of: str) -> Evidence:
+def request_of(scenario: Scenario, engine: pathlib.Path, model: str, drafter: str) -> RunRequest:
+    """What a scenario's deployment is to be asked for, to measure it."""
+    return RunRequest(
+        model=model,
+        method=scenario.method,
+        engine=str(engine),
+        drafter=drafter or None,
+        max_draft_length=scenario.max_draft_length,
+        max_num_seqs=scenario.max_num_seqs,
+        engine_args=scenario.engine_args,
+        speculative_extra=scenario.speculative_extra(),
+    )
+
+
+def measure(
+    request: RunRequest, target: Target, folder: pathlib.Path, session: EngineSession
+) -> Evidence:
+    """What the folder does not hold yet is measured, on the session's engine, and kept there.
+
+    Raises:
+        EngineError, NothingQualified, AcceptanceError, WorkspaceError: see there.
+    """
+    workspace = Workspace(folder)
+    workspace.write(workspace.request_path, request.to_json().encode())
+    workspace.save(target.fingerprint.identity, target.fingerprint)
+    run = RunContext(request, target, workspace, session, SystemClock(), session.progress)
+    plan, qualification = stage_qualify(run)
+    prior = stage_acceptance(run, plan)
+    profile = stage_profile(run, plan, qualification, measured_tokens(prior))
+    return Evidence(target.fingerprint, plan, qualification, profile, prior)
+
+
+def read_evidence(folder: pathlib.Path, fingerprint: Fingerprint, records_of: str = "") -> Evidence:
+    """The records of a folder.
+
+    records_of: take those of this fingerprint (its first digits), though the engine at hand has
+        another: for a host that differs in nothing that changes step times.
+
+    Raises:
+        WorkspaceMismatchError: records are missing.
+    """
     workspace, identity = Workspace(folder), fingerprint.identity
     there = sorted(path.name for path in (folder / "records").glob("*"))
     if records_of:
@@ -123,6 +163,6 @@ def _evidence(folder: pathlib.Path, fingerprint: Fingerprint, records_of: str) -
             folder,
             f"plan, qualification, profile or prior is missing for {identity[:16]}; records are "
             f"there for {there}",
-            "run `tabletune profile` there, or name another with --records-of",
+            "name --model (and --drafter) to measure them, or others with --records-of",
         )
     return Evidence(found, plan, qualification, profile, prior)

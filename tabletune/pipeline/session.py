@@ -4,7 +4,7 @@ import contextlib
 import os
 import pathlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -97,6 +97,8 @@ class EngineSession:
         platform: ``cuda`` or ``cpu``.
         logs: a folder; one log a boot.
         boot_deadline_s: the longest that one boot may take.
+        environment: more variables of every engine.
+        measuring_extra: more arguments of the measuring engine, not part of its plan.
     """
 
     def __init__(
@@ -108,10 +110,15 @@ class EngineSession:
         progress: Progress,
         boot_deadline_s: float = 1200.0,
         clock: Clock | None = None,
+        *,
+        environment: Mapping[str, str] | None = None,
+        measuring_extra: Sequence[str] = (),
     ) -> None:
         self._clock = clock or SystemClock()
+        self._more_environment = dict(environment or {})
+        self._measuring_extra = tuple(measuring_extra)
         self._request, self._python, self._platform = request, python, platform
-        self._logs, self._progress, self._deadline_s = logs, progress, boot_deadline_s
+        self._logs, self.progress, self._deadline_s = logs, progress, boot_deadline_s
         self._stack = contextlib.ExitStack()
         self._measuring: tuple[CapturePlan, LiveEngine] | None = None
         self._kv_cache_bytes: int | None = None
@@ -137,8 +144,8 @@ class EngineSession:
             if running_plan == plan and live.engine.died() is None:
                 return live
             self.stop_measuring()
-        arguments = measuring_arguments(self._request, plan)
-        live = self._boot("measuring", arguments, PluginMode.MEASURE, self._progress)
+        arguments = [*measuring_arguments(self._request, plan), *self._measuring_extra]
+        live = self._boot("measuring", arguments, PluginMode.MEASURE, self.progress)
         if self._platform != "cpu" and not OWN_SIZE & {flag_of(argument) for argument in arguments}:
             self._kv_cache_bytes = kv_cache_bytes(live.engine.log_path)
         self._measuring = (plan, live)
@@ -162,7 +169,7 @@ class EngineSession:
 
         Neither has the plugin. For hosts where several engines fit beside each other.
         """
-        self._progress.start("boot the stock engine and the one without speculation")
+        self.progress.start("boot the stock engine and the one without speculation")
         jobs = [
             ("stock", serving_arguments(self._request, version)),
             ("plain", plain_arguments(self._request)),
@@ -194,7 +201,7 @@ class EngineSession:
     def plain(self) -> Iterator[LiveEngine]:
         """An engine without speculation, on its own."""
         arguments = plain_arguments(self._request)
-        booted = self._boot("plain", arguments, PluginMode.OFF, self._progress)
+        booted = self._boot("plain", arguments, PluginMode.OFF, self.progress)
         with self._serving(booted) as (live,):
             yield live
 
@@ -227,17 +234,17 @@ class EngineSession:
         """
         size = self._kv_cache_bytes
         if size is None:
-            return self._boot(name, arguments, PluginMode.OFF, self._progress)
+            return self._boot(name, arguments, PluginMode.OFF, self.progress)
         sized = [*arguments, KV_CACHE_BYTES, str(size)]
         try:
-            return self._boot(name, sized, PluginMode.OFF, self._progress)
+            return self._boot(name, sized, PluginMode.OFF, self.progress)
         except EngineDied as error:
             self._kv_cache_bytes = None
-            self._progress.say(
+            self.progress.say(
                 f"the {name} engine does not start with {KV_CACHE_BYTES} {size} "
                 f"({str(error).splitlines()[0]}); once more without"
             )
-            return self._boot(name, arguments, PluginMode.OFF, self._progress)
+            return self._boot(name, arguments, PluginMode.OFF, self.progress)
 
     def _boot(
         self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
@@ -281,8 +288,8 @@ class EngineSession:
 
     def _environment(self) -> dict[str, str]:
         if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
-            return {}
-        return {CPU_KV_CACHE: CPU_KV_CACHE_GIB}
+            return self._more_environment
+        return {CPU_KV_CACHE: CPU_KV_CACHE_GIB} | self._more_environment
 
 
 class BootCancelled(EngineError):

@@ -22,8 +22,14 @@ class Engine(engine_stand_in.Engine):
     def __init__(self, max_num_seqs: int, speculative: dict[str, Any] | None) -> None:
         super().__init__(max_num_seqs, speculative)
         self.policy: PolicyTable | None = None
-        path = os.environ.get("BENCH_POLICIES")
-        file = json.loads(pathlib.Path(path).read_text()) if path else {"policies": {}}
+        self.policies: dict[str, PolicyTable] = {}
+        self.text = ""
+
+    def _read(self) -> None:
+        text = pathlib.Path(os.environ["BENCH_POLICIES"]).read_text()
+        if text == self.text:
+            return
+        self.text, file = text, json.loads(text)
         self.policies = {
             name: PolicyTable(
                 policy_of(spec),
@@ -35,6 +41,8 @@ class Engine(engine_stand_in.Engine):
     def swap(self, body: dict[str, Any]) -> None:
         if "policy_report" in body:
             return
+        if "policy" in body:
+            self._read()
         self.policy = self.policies[body["policy"]] if "policy" in body else None
         if self.policy is None:
             super().swap(body)

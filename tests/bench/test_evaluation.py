@@ -5,7 +5,6 @@ import json
 import pathlib
 import shlex
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -179,16 +178,15 @@ def test_every_scenario_can_be_read(name: str) -> None:
     assert len(bouts(scenario)) == len(scenario.loads) * max(1, len(scenario.traffic))
 
 
-def test_the_engines_variables_are_those_of_the_profile() -> None:
+def test_the_engines_variables_are_those_of_the_profile(tmp_path: pathlib.Path) -> None:
     scenario = load_scenario("qwen3-30b-a3b_eagle3")
     name, value = "VLLM_MOE_ROUTING_SIMULATION_STRATEGY", "uniform_random"
     options = argparse.Namespace(model="M", drafter="D", engine="python3", work=pathlib.Path("out"))
     command = shlex.split(profile_command(scenario, options))
     assert command[:4] == ["env", f"{name}={value}", "tabletune", "profile"]
-    facts: Any = SimpleNamespace(target=SimpleNamespace(platform="cuda"))
-    variables = environment(scenario, facts, "file:///store", pathlib.Path("p.json"), "/inherited")
+    variables = environment([scenario], tmp_path, "/inherited")
     assert variables[name] == value
-    assert variables["TABLETUNE_SOURCE"] == "file:///store"
+    assert variables["TABLETUNE_SOURCE"] == (tmp_path / "store").as_uri()
     assert variables["PYTHONPATH"].endswith("/inherited")
 
 
