@@ -72,12 +72,11 @@ def truth_of(profile: Profile, survival: Sequence[float]) -> Truth:
 
 def surface_from(cells: Sequence[Cell], profile: Profile) -> StepTimeSurface | None:
     """The surface of some cells; None where too little is left to make one."""
+    samples = profile.model_copy(update={"cells": tuple(cells)}).samples_at_context()
     estimates = {
-        (c.batch_size, c.draft_length): estimate_step_time(
-            c.samples_at(profile.context_tok), kind=profile.step_kind
-        )
-        for c in cells
-        if c.status == "measured" and len(c.samples_s) >= 2
+        key: estimate_step_time(each, kind=profile.step_kind)
+        for key, each in samples.items()
+        if len(each) >= 2
     }
     try:
         return StepTimeSurface.from_cells(estimates, None)

@@ -4,8 +4,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import numpy as np
+
+from tabletune.core.context import brought_to
 from tabletune.core.plausibility import PlausibilityLimits, plausibility
-from tabletune.core.step_time import StepTimeEstimate
+from tabletune.core.step_time import StepTimeEstimate, estimate_step_time
 from tabletune.measure.clock import Clock
 from tabletune.measure.profile_in_engine import CellSamples, StepKind
 from tabletune.measure.progress import Progress
@@ -31,8 +34,13 @@ class ProfileState:
 
     def estimates(self, kind: StepKind, reference_tok: float) -> dict[CellKey, StepTimeEstimate]:
         """The step time at `reference_tok` of context of every cell that has one."""
-        found = {key: cell.estimate(kind, reference_tok) for key, cell in self.cells.items()}
-        return {key: estimate for key, estimate in found.items() if estimate is not None}
+        told = {key: cell for key, cell in self.cells.items() if len(cell.samples_s) >= 2}
+        samples = {key: np.asarray(cell.samples_s) for key, cell in told.items()}
+        known = {key: c for key, c in told.items() if len(c.context_tok) == len(c.samples_s)}
+        brought = brought_to(
+            {key: (samples[key], c.context_tok) for key, c in known.items()}, reference_tok
+        )
+        return {key: estimate_step_time(s, kind=kind) for key, s in (samples | brought).items()}
 
     def records(self, problems: Mapping[CellKey, str]) -> tuple[Cell, ...]:
         """The cells as records, in order; those with a problem are rejected."""

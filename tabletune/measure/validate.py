@@ -196,10 +196,12 @@ def play_until_clear(
         play(bench, wanted, concurrency, range(done, done + count), prepare)
         done += count
         comparisons = compare_here(setup, bench, outcome, concurrency)
-        if _to_be_corrected(setup, comparisons, last - done):
+        spent_s = bench.clock.now_s() - begun_s
+        enough = setup.correct_early or done >= last or spent_s > setup.budget_s
+        if _to_be_corrected(setup, comparisons, enough) or spent_s > setup.give_up_s:
             return
         open_ = [c for c in comparisons if undecided(c)]
-        if bench.clock.now_s() - begun_s > setup.budget_s:
+        if spent_s > setup.budget_s:
             open_ = [c for c in open_ if not c.passes(setup.margins.slack)]
         names = {found.measured_as(c.policy, concurrency) for c in open_}
         wanted = [run for run in runs if run.policy in names]
@@ -207,11 +209,13 @@ def play_until_clear(
         count = min(ROUNDS_PER_LOOK, last - done)
 
 
-def _to_be_corrected(setup: Setup, comparisons: Sequence[Comparison], left: int) -> bool:
-    """Whether further rounds, of which `left` are left, are better spent on the corrected table."""
+def _to_be_corrected(setup: Setup, comparisons: Sequence[Comparison], enough: bool) -> bool:
+    """Whether further rounds are better spent on the corrected table.
+
+    enough: of them were had; otherwise only what clearly fails is corrected.
+    """
     if setup.envelope is None:
         return False
-    enough = setup.correct_early or left <= 0
     return any(beats(c) and (c.standing == "fails" or enough) for c in comparisons)
 
 

@@ -50,6 +50,7 @@ class Effort:
     output_tok: int
     windows: WindowOptions
     budget_s: float = float("inf")
+    give_up_s: float = float("inf")
     correct_early: bool = False
 
 
@@ -78,6 +79,7 @@ EFFORT = {
         output_tok=256,
         windows=WindowOptions(off_share=0.5, metrics_share=0.6),
         budget_s=30.0,
+        give_up_s=90.0,
     ),
 }
 
@@ -153,6 +155,7 @@ def _setup(
         rounds=effort.rounds,
         more_rounds=effort.more_rounds,
         budget_s=effort.budget_s,
+        give_up_s=effort.give_up_s,
         metrics_rounds=effort.metrics_rounds,
         more_metrics_rounds=effort.more_metrics_rounds,
         stock_rounds=effort.stock_rounds,

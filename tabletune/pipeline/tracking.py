@@ -145,15 +145,11 @@ def _profile(evidence: Evidence) -> TrackedRun:
         Metric(name="acceptance_wall_time_s", value=prior.wall_time_s),
         Metric(name="cells", value=len(record.cells)),
     ]
-    for cell in record.cells:
-        if cell.status == "measured" and len(cell.samples_s) >= 2:
-            estimate = estimate_step_time(
-                cell.samples_at(record.context_tok), kind=record.step_kind
-            )
-            name = f"step_time_s/K{cell.draft_length}"
-            metrics.append(
-                Metric(name=name, value=float(estimate.step_time_s), step=cell.batch_size)
-            )
+    for (batch_size, length), samples in record.samples_at_context().items():
+        if len(samples) >= 2:
+            estimate = estimate_step_time(samples, kind=record.step_kind)
+            name = f"step_time_s/K{length}"
+            metrics.append(Metric(name=name, value=float(estimate.step_time_s), step=batch_size))
     for position, share in enumerate(survival(survival_counts(prior.counts))):
         metrics.append(Metric(name="survival", value=float(share), step=position))
     for length, tokens in enumerate(expected_tokens_of(prior)):

@@ -64,10 +64,8 @@ def surface_and_scatter(
         for cell in profile.cells
         if cell.status == "measured" and len(cell.samples_s) >= 2
     }
-    cells = {
-        at: estimate_step_time(cell.samples_at(profile.context_tok), kind=profile.step_kind)
-        for at, cell in used.items()
-    }
+    samples = profile.samples_at_context()
+    cells = {at: estimate_step_time(samples[at], kind=profile.step_kind) for at in used}
     if prior is not None:
         rate = proposal_rate(survival_counts(prior.counts))
         if rate[-1] < FILLED:

@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from tabletune.core.context import at_context
+from tabletune.core.context import CellKey, brought_to
 from tabletune.core.words import FloatArray
 from tabletune.records.base import Facts, Record
 
@@ -32,15 +32,6 @@ class Cell(Facts):
     sample_context_tok: tuple[float, ...] = ()
     status: Literal["measured", "not_measured", "rejected"] = "measured"
     problem: str = ""
-
-    def samples_at(self, reference_tok: float) -> FloatArray:
-        """The samples brought to `reference_tok` of context, float64[n] in seconds.
-
-        As measured where the samples' contexts are not known.
-        """
-        if not self.sample_context_tok:
-            return np.asarray(self.samples_s, dtype=np.float64)
-        return at_context(self.samples_s, self.sample_context_tok, reference_tok)
 
     @model_validator(mode="after")
     def _measured_has_samples(self) -> "Cell":
@@ -83,6 +74,19 @@ class Profile(Record):
         if len(set(keys)) != len(keys):
             raise ValueError("the same (batch size, draft length) appears twice")
         return self
+
+    def samples_at_context(self) -> dict[CellKey, FloatArray]:
+        """By (batch size, draft length), the samples at `context_tok` of context, in seconds.
+
+        Of the measured cells; as measured where the samples' contexts are not known.
+        """
+        measured = {(c.batch_size, c.draft_length): c for c in self.cells if c.status == "measured"}
+        found = {
+            key: np.asarray(cell.samples_s, dtype=np.float64) for key, cell in measured.items()
+        }
+        contexts = {key: c.sample_context_tok for key, c in measured.items()}
+        known = {key: (found[key], tok) for key, tok in contexts.items() if tok}
+        return found | brought_to(known, self.context_tok)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

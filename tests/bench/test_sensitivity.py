@@ -55,10 +55,11 @@ def test_no_error_costs_next_to_nothing_and_a_large_one_much(truth: Truth) -> No
 
 
 def test_bounded_merges_bound_the_loss(truth: Truth) -> None:
-    for survival in SURVIVALS.values():
-        found = builders(with_survival(truth, survival))
+    every = [builders(with_survival(truth, survival)) for survival in SURVIVALS.values()]
+    for found in every:
         assert found["merge up to 1 %"]["worst"] < 0.021  # a near tie of 2 % at most, noise aside
-        assert found["merge up to 1 %"]["worst"] <= found["merge at any price"]["worst"]
+        assert found["merge up to 1 %"]["mean"] <= found["merge at any price"]["mean"]
+    assert max(found["merge at any price"]["worst"] for found in every) > 0.03
 
 
 def test_limits_are_crossed_on_both_sides() -> None:

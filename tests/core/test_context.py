@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tabletune.core.context import at_context, slope_s_per_tok
+from tabletune.core.context import at_context, brought_to, pooled_slopes, slope_s_per_tok
 from tabletune.core.errors import CoreError
 from tabletune.core.step_time import estimate_step_time
 
@@ -59,3 +59,46 @@ def test_few_samples_give_no_slope() -> None:
 def test_each_sample_needs_its_context() -> None:
     with pytest.raises(CoreError, match="one value for each of 3 samples"):
         slope_s_per_tok([1.0, 2.0, 3.0], [1.0])
+
+
+def profile_with_drift(
+    seed: int,
+) -> tuple[dict[tuple[int, int], tuple[np.ndarray, np.ndarray]], dict[int, float]]:
+    """24 steps of each cell at rising contexts, each with a drift of the host of its own."""
+    rng = np.random.default_rng(seed)
+    truth = {0: 17e-9, 2: 34e-9, 4: 45e-9}
+    cells = {}
+    for b in (16, 32, 48, 64, 80, 96, 112, 128):
+        for k, per_request in truth.items():
+            context = np.linspace(130 + 60 * k, 330 + 60 * k, 24)
+            drift = 1 + rng.normal(0, 0.04) * np.linspace(-0.5, 0.5, 24)
+            steps = (0.005 + 4e-5 * b) * drift + per_request * b * (context - 384)
+            cells[b, k] = (steps * rng.normal(1, 0.01, 24), context)
+    return cells, truth
+
+
+def test_a_drift_of_the_host_is_not_a_slope() -> None:
+    by_all, by_own = list[float](), list[float]()
+    for seed in range(20):
+        cells, truth = profile_with_drift(seed)
+        slopes = pooled_slopes(cells)
+        brought = brought_to(cells, 384)
+        for (b, k), (samples, context) in cells.items():
+            assert slopes[b, k] / b == pytest.approx(truth[k], abs=25e-9)
+            at_reference_s = 0.005 + 4e-5 * b
+            by_all.append(float(np.median(brought[b, k])) / at_reference_s - 1)
+            by_own.append(float(np.median(at_context(samples, context, 384))) / at_reference_s - 1)
+    # What matters is the step time at the reference.
+    assert np.std(by_all) < 0.6 * np.std(by_own)
+    assert abs(np.mean(by_all)) < 0.003
+
+
+def test_a_length_of_few_batch_sizes_takes_the_slope_of_all() -> None:
+    context = np.linspace(130, 400, 24)
+    cells = {(b, 1): (0.005 + 30e-9 * b * context, context) for b in (8, 16, 32, 64)}
+    cells[8, 3] = (np.full(4, 0.006), np.full(4, 300.0))
+    slopes = pooled_slopes(cells)
+    assert slopes[8, 3] == pytest.approx(8 * 30e-9)
+    assert brought_to(cells, 400)[8, 3] == pytest.approx(0.006 + 8 * 30e-9 * 100)
+    assert pooled_slopes({(8, 3): cells[8, 3]}) == {(8, 3): 0.0}
+    assert brought_to({}, 400) == {}

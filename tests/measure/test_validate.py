@@ -21,6 +21,7 @@ from tabletune.measure.validation_setup import (
     plugin_runs,
 )
 from tabletune.measure.windows import PolicyRun, WindowOptions
+from tabletune.records.plan import Envelope
 from tabletune.records.policy import (
     CANDIDATE,
     CANDIDATE_BY_METRICS,
@@ -182,6 +183,31 @@ def test_beyond_the_budget_further_rounds_are_for_what_would_fail_by_noise_alone
     assert {len(m.windows_tok_s) for m in lenient.measured} == {4}
     strict = check(best, 3, noisy, margins=Margins(slack=0.0), **spent)
     assert max(len(m.windows_tok_s) for m in strict.measured) > 4
+
+
+def test_beyond_the_budget_a_length_that_measured_better_corrects_at_once():
+    """Not clearly better: with a budget left there would be further rounds."""
+    noisy, worse = {"noise": 0.3}, table([1, SEQS, 2])
+    everything = Envelope(allowed={str(k): ((1, SEQS),) for k in range(5)})
+    rounds = dict[float, int]()
+    for budget_s in (float("inf"), 0.0):
+        clock = LoopClock()
+        setup = setup_of(
+            worse, (32,), more_rounds=8, budget_s=budget_s, envelope=everything, margins=Margins()
+        )
+        outcome = measure_on_plugin_engine(
+            setup, bench_of(clock, 1), subject_of(noisy_engine(clock, 1, **noisy))
+        )
+        rounds[budget_s] = outcome.measurements.next_round(32)
+    assert rounds[0.0] == 4 < rounds[float("inf")]
+
+
+def test_at_last_it_gives_up_and_the_mean_decides():
+    noisy, best = {"noise": 0.3}, best_table()
+    spent = {"concurrencies": (8,), "budget_s": 0.0, "margins": Margins(slack=0.0)}
+    given_up = check(best, 3, noisy, give_up_s=0.0, **spent)
+    assert {len(m.windows_tok_s) for m in given_up.measured} == {4}
+    assert max(len(m.windows_tok_s) for m in check(best, 3, noisy, **spent).measured) > 4
 
 
 def test_policies_that_never_draft_have_shorter_windows():
