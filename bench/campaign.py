@@ -68,7 +68,14 @@ def main(arguments: list[str] | None = None) -> int:
     target = identify_target(request, options.engine)
     with (
         TerminalProgress() as progress,
-        bench_session(scenarios, request, target, folder, progress) as session,
+        bench_session(
+            scenarios,
+            request,
+            target,
+            folder,
+            progress,
+            switches="--survival" in options.controller,
+        ) as session,
     ):
         evidence = measure(request, target, options.work, session)
         facts = Facts(request, target, evidence)

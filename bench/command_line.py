@@ -2,6 +2,7 @@
 
 import pathlib
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 
 PLACES = {
@@ -34,6 +35,11 @@ def told(module: str, arguments: Sequence[str], places: Mapping[str, str] = PLAC
             words.append(argument)
         option = argument
     return f"python -m {module} {shlex.join(words)}"
+
+
+def told_of_this() -> str:
+    """The command line of this process: the benchmark may have been called by another one."""
+    return told(f"bench.{pathlib.Path(sys.argv[0]).stem}", sys.argv[1:])
 
 
 def placeless(text: str, work: pathlib.Path) -> str:

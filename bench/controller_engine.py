@@ -36,7 +36,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.command_line import placeless, told
+from bench.command_line import placeless, told_of_this
 from bench.evaluation.window import window_of
 from bench.machine_facts import machine_facts
 from tabletune.commands.console import TerminalProgress
@@ -362,7 +362,7 @@ def on_engine(
     """Every scene on an engine that runs, follows the store's channel `bench`, and adapts."""
     found: dict[str, Any] = {
         "what": "the controller on a real engine, from bad tables and through changed traffic",
-        "command": told("bench.controller_engine", sys.argv[1:]),
+        "command": told_of_this(),
         "machine": machine_facts(probe_engine(options.engine)),
         "synthetic": "dummy weights and synthetic acceptance" if request.synthetic else "nothing",
         "concurrency": options.concurrency,
@@ -420,6 +420,11 @@ def switch_survival(live: LiveEngine, survival: list[float]) -> None:
     """Change synthetic acceptance in the running engine."""
     body = {"method": "set_synthetic_survival", "args": [survival]}
     answer = httpx.post(f"{live.api.address.base_url}/collective_rpc", json=body, timeout=30)
+    if answer.status_code == httpx.codes.NOT_FOUND:
+        raise RuntimeError(
+            "expected an engine whose acceptance can be changed while it serves, found one that "
+            "was booted without VLLM_SERVER_DEV_MODE=1; name the switches before it boots"
+        )
     answer.raise_for_status()
 
 

@@ -14,6 +14,9 @@ last 100,000, and what the background thread spends to complete each step's reco
 of that thread, in processor seconds: what it may take from the engine's thread while it holds the
 interpreter.
 
+With an engine and --take-out: one real engine that serves without a break, with the plugin in and
+out in turn (bench/overhead_one_engine.py): what two engines differ by is no part of that.
+
 With an engine: two real ones side by side, one as it comes and one with the plugin following a
 store, learning and deciding in mode shadow (which swaps nothing, so that both do the same work),
 loaded in turn in pairs of windows A B, B A, …; the ratio of their throughputs with a 95 % interval
@@ -39,6 +42,7 @@ import numpy as np
 from bench.command_line import told
 from bench.machine_facts import machine_facts
 from bench.overhead_engines import LONGEST, Setting, cpu_setting, throughput
+from bench.overhead_one_engine import one_engine
 from bench.overhead_steps import KINDS, PlainScheduler, steps
 from tabletune.measure.probe import probe_engine
 from tabletune.pipeline.request import RunRequest
@@ -50,6 +54,7 @@ from tabletune_vllm.settings import Settings
 BATCH = 256
 LIMIT_US = 20.0
 LIMIT_SHARE = 0.01
+CPU_LOOP_TOK = 200
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -65,6 +70,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--concurrency", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=512)
     parser.add_argument("--again", action="store_true")
+    parser.add_argument("--take-out", action="store_true", help="one engine, the plugin in and out")
+    parser.add_argument("--window-s", type=float, default=3.0, help="with --take-out")
     parser.add_argument("--speculative", type=json.loads, default={})
     parser.add_argument("engine_args", nargs="*")
     options = parser.parse_args(arguments)
@@ -74,8 +81,12 @@ def main(arguments: Sequence[str]) -> int:
         result["hot_path"] = {**run, **hot_path(options.steps)}
     else:
         run["engine"] = machine_facts(probe_engine(options.engine))
-        measured = throughput(setting(options), options.pairs, options.logs)
-        result["serving"] = {**run, **measured, "limit_share": LIMIT_SHARE}
+        if options.take_out:
+            found = one_engine(setting(options), options.pairs, options.window_s, options.logs)
+            result["one_engine"] = {**run, **found, "limit_share": LIMIT_SHARE}
+        else:
+            found = throughput(setting(options), options.pairs, options.logs)
+            result["serving"] = {**run, **found, "limit_share": LIMIT_SHARE}
     options.out.write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps(result, indent=1))
     return 0
@@ -86,7 +97,8 @@ def setting(options: argparse.Namespace) -> Setting:
     if options.method is None:
         if options.engine_args or options.speculative:
             raise SystemExit("engine arguments and --speculative need --method; found none")
-        return replace(cpu_setting(options.engine, options.model), again=options.again)
+        small = replace(cpu_setting(options.engine, options.model), again=options.again)
+        return replace(small, tokens=CPU_LOOP_TOK) if options.take_out else small
     request = RunRequest(
         model=str(options.model),
         method=options.method,

@@ -81,19 +81,11 @@ def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[
     with contextlib.ExitStack() as stack:
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        version = _version(folder / "store", setting.request)
-        environment = {
-            "TABLETUNE_SOURCE": (folder / "store").absolute().as_uri(),
-            # Learns and decides as in adapt, and swaps nothing: both engines do the same work.
-            "TABLETUNE_MODE": "shadow",
-            "TABLETUNE_CACHE": str(folder / "cache"),
-            "TABLETUNE_TRACE": str(folder / "trace.jsonl"),
-            "TABLETUNE_POLL_S": "1",
-        }
-        plain = _launch(setting, version, folder / "without.log", PluginMode.OFF, {})
+        version, environment = promoted_in(folder, setting.request)
+        plain = launch_with(setting, version, folder / "without.log", PluginMode.OFF, {})
         launches = {
             WITHOUT: plain,
-            WITH: _launch(setting, version, folder / "with.log", PluginMode.SERVE, environment),
+            WITH: launch_with(setting, version, folder / "with.log", PluginMode.SERVE, environment),
         }
         if setting.again:
             launches[AGAIN] = replace(plain, log_path=folder / "again.log")
@@ -208,7 +200,23 @@ def processor_s(pid: int) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def _launch(
+def promoted_in(folder: pathlib.Path, request: RunRequest) -> tuple[TableVersion, dict[str, str]]:
+    """A version promoted in a store in `folder`, and the variables of an engine that follows it.
+
+    Such an engine learns and decides as in adapt, and swaps nothing: with and without the
+    plugin the same work is done.
+    """
+    version = _version(folder / "store", request)
+    return version, {
+        "TABLETUNE_SOURCE": (folder / "store").absolute().as_uri(),
+        "TABLETUNE_MODE": "shadow",
+        "TABLETUNE_CACHE": str(folder / "cache"),
+        "TABLETUNE_TRACE": str(folder / "trace.jsonl"),
+        "TABLETUNE_POLL_S": "1",
+    }
+
+
+def launch_with(
     setting: Setting,
     version: TableVersion,
     log: pathlib.Path,

@@ -22,7 +22,7 @@ import secrets
 import sys
 import time
 
-from bench.command_line import told
+from bench.command_line import told_of_this
 from bench.evaluation.arms import Arm, arms
 from bench.evaluation.cells import Cells
 from bench.evaluation.compare import Comparison, OutOfTimeError, bouts
@@ -118,7 +118,7 @@ def compare_scenario(
     result = Result(
         scenario=scenario,
         cells=Cells(options.work / "bench" / scenario.name / "cells"),
-        command=told("bench.run", sys.argv[1:]),
+        command=told_of_this(),
         engine=probe_engine(options.engine),
         out=options.out,
         work=options.work,

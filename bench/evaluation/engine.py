@@ -140,15 +140,17 @@ def bench_session(
     target: Target,
     folder: pathlib.Path,
     progress: Progress,
+    switches: bool = False,
 ) -> EngineSession:
     """A session whose measuring engine knows the scenarios' policies, and adapts.
 
     So a deployment is measured and compared on one boot, under its own capture plan.
-    folder: for the store, the policies and the logs.
+    folder: for the store, the policies and the logs. switches: acceptance is changed while
+        serving though no scenario does so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     FolderStore(folder / STORE).put(target.fingerprint)  # the engine finds a store at its start
-    switches = any(len(scenario.traffic) > 1 for scenario in scenarios)
+    switches |= any(len(scenario.traffic) > 1 for scenario in scenarios)
     extension = ("--worker-extension-cls", "bench.synthetic_acceptance.SyntheticAcceptance")
     return EngineSession(
         request,
@@ -156,7 +158,7 @@ def bench_session(
         target.platform,
         folder,
         progress,
-        environment=environment(scenarios, folder, os.environ.get("PYTHONPATH", "")),
+        environment=environment(scenarios[0], folder, os.environ.get("PYTHONPATH", ""), switches),
         measuring_extra=extension if switches else (),
     )
 
@@ -177,7 +179,7 @@ def bench_engine(session: EngineSession, evidence: Evidence, folder: pathlib.Pat
 
 
 def environment(
-    scenarios: Sequence[Scenario], folder: pathlib.Path, inherited: str
+    scenario: Scenario, folder: pathlib.Path, inherited: str, switches: bool = False
 ) -> dict[str, str]:
     """The engine's variables. inherited: PYTHONPATH so far.
 
@@ -195,6 +197,6 @@ def environment(
         "TABLETUNE_POLL_S": "1",
         "TABLETUNE_TRACE": str(folder / "decisions.jsonl"),
     }
-    if any(len(scenario.traffic) > 1 for scenario in scenarios):
+    if switches:
         found["VLLM_SERVER_DEV_MODE"] = "1"
-    return found | scenarios[0].engine_environment
+    return found | scenario.engine_environment

@@ -184,7 +184,7 @@ def test_the_engines_variables_are_those_of_the_profile(tmp_path: pathlib.Path) 
     options = argparse.Namespace(model="M", drafter="D", engine="python3", work=pathlib.Path("out"))
     command = shlex.split(profile_command(scenario, options))
     assert command[:4] == ["env", f"{name}={value}", "tabletune", "profile"]
-    variables = environment([scenario], tmp_path, "/inherited")
+    variables = environment(scenario, tmp_path, "/inherited")
     assert variables[name] == value
     assert variables["TABLETUNE_SOURCE"] == (tmp_path / "store").as_uri()
     assert variables["PYTHONPATH"].endswith("/inherited")

@@ -1,0 +1,129 @@
+"""Throughput of one real engine with the plugin at work and with it taken out, in turn.
+
+The engine serves a closed loop without a break. In each pair of windows the plugin is in for one
+and out for the other (bench/evaluation/taken_out.py), in random order.
+"""
+
+import contextlib
+import os
+import pathlib
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import numpy as np
+
+from bench.evaluation.engine import ENGINE_SIDE, REPOSITORY
+from bench.overhead_engines import BOOT_S, Setting, interval, launch_with, promoted_in
+from tabletune.measure.api import EngineAddress, EngineApi
+from tabletune.measure.launch import PluginMode
+from tabletune.measure.load import ClosedLoop, LoadRequest
+from tabletune.measure.metrics import parse_counters
+from tabletune.measure.runner import start_engine
+from tabletune.records.boot_table import boot_table
+from tabletune.records.vllm_format import to_vllm
+
+POLL_S = 0.005
+SETTLE_S = 0.5
+RAMP_S = 5.0
+OUT, IN = "out", "in"
+
+
+def one_engine(
+    setting: Setting, pairs: int, window_s: float, logs: pathlib.Path | None
+) -> dict[str, Any]:
+    """Tokens per second with the plugin in and out, in `pairs` pairs of windows, and the ratio.
+
+    logs: a new folder for the engine's log, None to throw it away.
+    """
+    with contextlib.ExitStack() as stack:
+        folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        folder.mkdir(parents=True, exist_ok=True)
+        version, environment = promoted_in(folder, setting.request)
+        inherited = os.environ.get("PYTHONPATH", "")
+        path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
+        environment |= {
+            "PYTHONPATH": os.pathsep.join([*path, *([inherited] if inherited else [])]),
+            "BENCH_TAKE_OUT": "1",
+        }
+        log = folder / "engine.log"
+        launch = launch_with(setting, version, log, PluginMode.MEASURE, environment)
+        running = stack.enter_context(start_engine(launch, BOOT_S))
+        print(f"booted in {running.boot_time_s:.0f} s", file=sys.stderr)
+        api = EngineApi(EngineAddress(running.base_url), lost=running.is_lost)
+        client = stack.enter_context(httpx.Client(base_url=running.base_url, timeout=60.0))
+
+        def put(where: str) -> None:
+            answer = client.post("/tabletune/table", json={"plugin": where})
+            answer.raise_for_status()
+            if not answer.json()["active"]:
+                raise RuntimeError(f"the plugin is off: {api.status()}; see {log}")
+
+        def generated_tok() -> float:
+            return parse_counters(api.metrics_text()).generation_tok
+
+        requests = _requests(setting)
+        model, rng = api.model().name, np.random.default_rng(0)
+        windows: dict[str, list[float]] = {IN: [], OUT: []}
+        with ClosedLoop(api.address, model, requests, setting.size):
+            time.sleep(RAMP_S)
+            for number in range(pairs):
+                for where in rng.permutation([IN, OUT]).tolist():
+                    put(where)
+                    time.sleep(SETTLE_S)
+                    windows[where].append(rate_tok_s(generated_tok, window_s))
+                print(f"pair {number + 1} of {pairs}", file=sys.stderr)
+            put(IN)
+            time.sleep(2.0)
+            status = api.status()
+    controller: Any = status["controller"]
+    return {
+        "what": (
+            f"one engine, {setting.size} requests at a time, {setting.tokens} tokens each; the "
+            "plugin in for one window of each pair, out for the other"
+        ),
+        "table": to_vllm(boot_table(version).table),
+        "window_s": window_s,
+        "tok_s": {where: [round(v, 2) for v in values] for where, values in windows.items()},
+        "ratio": interval(np.array(windows[IN]) / np.array(windows[OUT])),
+        "plugin": {
+            "active": status["active"],
+            "mode": controller["mode"],
+            "decisions": controller["decisions_by_kind"],
+            "steps": status["steps"],
+        },
+    }
+
+
+def rate_tok_s(
+    generated_tok: Callable[[], float],
+    window_s: float,
+    now_s: Callable[[], float] = time.perf_counter,
+    sleep: Callable[[float], None] = time.sleep,
+) -> float:
+    """Growth of a counter that moves in steps, over a time that begins and ends as it moves."""
+
+    def moved() -> tuple[float, float]:
+        before = generated_tok()
+        while (now := generated_tok()) == before:
+            sleep(POLL_S)
+        return now_s(), now
+
+    begun_s, begun = moved()
+    sleep(window_s)
+    ended_s, ended = moved()
+    return (ended - begun) / (ended_s - begun_s)
+
+
+def _requests(setting: Setting) -> list[LoadRequest]:
+    """Outputs of half to the whole length, so that requests do not end together."""
+    shares = np.random.default_rng(1).uniform(0.5, 1.0, 64 * setting.size)
+    text = "one two three four five, one two three four five, one"
+    extra = {"temperature": 0, "ignore_eos": True}
+    return [
+        LoadRequest(f"{number}: {text}", max(8, round(setting.tokens * share)), extra)
+        for number, share in enumerate(shares)
+    ]
