@@ -6,27 +6,28 @@
 
 The scenarios are of one deployment: what they ask of the engine is the same. What --work does not
 hold of its records is measured first (`bench.run --model`). Then come bench.profile_methods and
-bench.controller_engine, each with the options given, and the scenarios in their order. Results are
-OUT/NAME.json, OUT/profile_methods.json and OUT/controller.json. A benchmark that fails is told of,
-and the next one begins. Ends with 0 when all is measured, with 75 when the time limit came first,
-with 1 when something failed.
+bench.controller_engine, each with the options given and unless their results are there, and the
+scenarios in their order, which go on where they were. Results are OUT/NAME.json,
+OUT/profile_methods.json and OUT/controller.json. A benchmark that fails is told of, and the next
+one begins. Ends with 0 when all is measured, with 75 when the time limit came first, with 1 when
+something failed.
 """
 
 from __future__ import annotations
 
 import argparse
 import pathlib
-import shlex
 import sys
 import time
 import traceback
 from collections.abc import Callable
+from shlex import split
 
 from bench import controller_engine, profile_methods
-from bench.evaluation.engine import bench_engine, bench_session
+from bench.evaluation.engine import BenchEngine, bench_engine, bench_session
 from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
 from bench.evaluation.workspace_facts import Facts, measure, request_of
-from bench.run import GO_ON, compare_scenario
+from bench.run import GO_ON, booted_with, compare_scenario
 from tabletune.commands.console import TerminalProgress
 from tabletune.pipeline.identify import identify_target
 
@@ -61,55 +62,99 @@ def main(arguments: list[str] | None = None) -> int:
     except (ScenarioError, NotOneDeploymentError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    words = [*_common(scenarios[0].method, options), "--work", str(options.work), "--out", "-"]
+    methods = controller = None
+    if options.profile_methods:
+        given = [*_common(scenarios[0].method, options), "--out", "-"]
+        methods = profile_methods.parser().parse_args([*given, *split(options.profile_methods)])
+    if options.controller:
+        controller = controller_engine.parser().parse_args([*words, *split(options.controller)])
     options.out.mkdir(parents=True, exist_ok=True)
-    first, folder = scenarios[0], options.work / "bench"
-    common = _common(first.method, options)
-    request = request_of(first, options.engine, options.model, options.drafter)
-    target = identify_target(request, options.engine)
-    with (
-        TerminalProgress() as progress,
-        bench_session(
-            scenarios,
-            request,
-            target,
-            folder,
-            progress,
-            switches="--survival" in options.controller,
-        ) as session,
-    ):
-        evidence = measure(request, target, options.work, session)
-        facts = Facts(request, target, evidence)
-        engine = bench_engine(session, evidence, folder)
+    return _Campaign(scenarios, options, begun_s + options.limit_s).run(methods, controller)
 
-        def methods() -> int:
-            out = ["--out", str(options.out / "profile_methods.json")]
-            words = [*common, *out, *shlex.split(options.profile_methods)]
-            given = profile_methods.parser().parse_args(words)
-            profile_methods.on_engine(engine.live, request, target, given)
+
+class _Campaign:
+    """One deployment's benchmarks, each on the engine that runs, or on a new one if it died."""
+
+    def __init__(
+        self, scenarios: list[Scenario], options: argparse.Namespace, until_s: float
+    ) -> None:
+        self._scenarios, self._options, self._until_s = scenarios, options, until_s
+        first = scenarios[0]
+        self._request = request_of(first, options.engine, options.model, options.drafter)
+        self._target = identify_target(self._request, options.engine)
+
+    def run(self, methods: argparse.Namespace | None, controller: argparse.Namespace | None) -> int:
+        """All of them; the exit status."""
+        folder, switches = self._options.work / "bench", bool(controller and controller.survival)
+        statuses: list[int] = []
+        with (
+            TerminalProgress() as progress,
+            bench_session(
+                self._scenarios, self._request, self._target, folder, progress, switches
+            ) as session,
+        ):
+            evidence = measure(self._request, self._target, self._options.work, session)
+            facts = Facts(self._request, self._target, evidence)
+            survival, live = booted_with(self._scenarios[0]), None
+
+            def engine() -> BenchEngine:
+                nonlocal live, survival
+                found = bench_engine(session, evidence, folder, survival)
+                if live is not None and found.live is not live:  # it died, and another was booted
+                    survival = found.survival = booted_with(self._scenarios[0])
+                live = found.live
+                return found
+
+            def compare_methods(out: pathlib.Path) -> None:
+                given = argparse.Namespace(**vars(methods) | {"out": out})
+                profile_methods.on_engine(engine().live, self._request, self._target, given)
+
+            def try_controller(out: pathlib.Path) -> None:
+                nonlocal survival
+                given = argparse.Namespace(**vars(controller) | {"out": out})
+                on = engine()
+                survival = None if switches else survival
+                controller_engine.on_engine(
+                    on.live, on.store, evidence, self._request, given, progress
+                )
+
+            if methods is not None:
+                statuses.append(self._once("profile_methods", compare_methods))
+            if controller is not None:
+                statuses.append(self._once("controller", try_controller))
+            for scenario in self._scenarios:
+                given = argparse.Namespace(**vars(self._options))
+                given.out = self._options.out / f"{scenario.name}.json"
+
+                def compare(
+                    scenario: Scenario = scenario, given: argparse.Namespace = given
+                ) -> int:
+                    nonlocal survival
+                    on = engine()
+                    try:
+                        return compare_scenario(scenario, facts, on, given, self._until_s)
+                    finally:
+                        survival = on.survival
+
+                statuses.append(_done(scenario.name, compare))
+        return worst(statuses)
+
+    def _once(self, name: str, job: Callable[[pathlib.Path], None]) -> int:
+        """A benchmark that cannot go on where it was: whole, or anew the next time."""
+        out, writing = (self._options.out / f"{name}{end}" for end in (".json", ".writing"))
+        if out.exists():
+            print(f"{out} is there; remove it to measure it again", file=sys.stderr)
+            return 0
+        if time.monotonic() > self._until_s:
+            return GO_ON
+
+        def whole() -> int:
+            job(writing)
+            writing.replace(out)
             return 0
 
-        def controller() -> int:
-            out = ["--out", str(options.out / "controller.json"), "--work", str(options.work)]
-            words = [*common, *out, *shlex.split(options.controller)]
-            given = controller_engine.parser().parse_args(words)
-            controller_engine.on_engine(
-                engine.live, engine.store, evidence, request, given, progress
-            )
-            return 0
-
-        def compare(scenario: Scenario) -> Callable[[], int]:
-            given = argparse.Namespace(**vars(options))
-            given.out = options.out / f"{scenario.name}.json"
-            until_s = begun_s + options.limit_s
-            return lambda: compare_scenario(scenario, facts, engine, given, until_s)
-
-        jobs: list[tuple[str, Callable[[], int]]] = []
-        if options.profile_methods:
-            jobs.append(("bench.profile_methods", methods))
-        if options.controller:
-            jobs.append(("bench.controller_engine", controller))
-        jobs += [(scenario.name, compare(scenario)) for scenario in scenarios]
-        return worst([_done(name, job) for name, job in jobs])
+        return _done(name, whole)
 
 
 def check_one_deployment(scenarios: list[Scenario]) -> None:
@@ -120,6 +165,8 @@ def check_one_deployment(scenarios: list[Scenario]) -> None:
     """
     first = scenarios[0]
     for other in scenarios[1:]:
+        if other.name in {s.name for s in scenarios if s is not other}:
+            raise NotOneDeploymentError((other.name, other.name), "path, but not another name")
         for field in SAME:
             if getattr(first, field) != getattr(other, field):
                 raise NotOneDeploymentError((first.name, other.name), field)

@@ -45,11 +45,13 @@ class Setting:
     tokens: output tokens of each request of a window.
     again: a third engine without the plugin, which shows what two engines differ by anyway.
     environment: of every engine.
+    length: the draft length of the promoted table.
     """
 
     request: RunRequest
     tokens: int
     again: bool = False
+    length: int = LENGTH
     environment: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -81,7 +83,7 @@ def throughput(setting: Setting, pairs: int, logs: pathlib.Path | None) -> dict[
     with contextlib.ExitStack() as stack:
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        version, environment = promoted_in(folder, setting.request)
+        version, environment = promoted_in(folder, setting)
         plain = launch_with(setting, version, folder / "without.log", PluginMode.OFF, {})
         launches = {
             WITHOUT: plain,
@@ -200,13 +202,13 @@ def processor_s(pid: int) -> float:
     return total / os.sysconf("SC_CLK_TCK")
 
 
-def promoted_in(folder: pathlib.Path, request: RunRequest) -> tuple[TableVersion, dict[str, str]]:
+def promoted_in(folder: pathlib.Path, setting: Setting) -> tuple[TableVersion, dict[str, str]]:
     """A version promoted in a store in `folder`, and the variables of an engine that follows it.
 
     Such an engine learns and decides as in adapt, and swaps nothing: with and without the
     plugin the same work is done.
     """
-    version = _version(folder / "store", request)
+    version = _version(folder / "store", setting)
     return version, {
         "TABLETUNE_SOURCE": (folder / "store").absolute().as_uri(),
         "TABLETUNE_MODE": "shadow",
@@ -235,8 +237,9 @@ def launch_with(
     )
 
 
-def _version(root: pathlib.Path, request: RunRequest) -> TableVersion:
+def _version(root: pathlib.Path, setting: Setting) -> TableVersion:
     """Promoted in a new store: one length everywhere, with a made-up profile and prior."""
+    request = setting.request
     fingerprint = identify_target(request, pathlib.Path(request.engine)).fingerprint
     store = FolderStore(root)
     store.put(fingerprint)
@@ -248,7 +251,7 @@ def _version(root: pathlib.Path, request: RunRequest) -> TableVersion:
         acceptance_prior=store.put(_prior(fingerprint.identity)),
     )
     version = TableVersion(
-        table=table_from_dense([0, *[LENGTH] * size], LONGEST),
+        table=table_from_dense([0, *[setting.length] * size], LONGEST),
         plan=plan,
         envelope=Envelope(allowed={str(k): ((1, size),) for k in lengths}),
         fingerprint=fingerprint.identity,

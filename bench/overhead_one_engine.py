@@ -42,7 +42,7 @@ def one_engine(
     with contextlib.ExitStack() as stack:
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
-        version, environment = promoted_in(folder, setting.request)
+        version, environment = promoted_in(folder, setting)
         inherited = os.environ.get("PYTHONPATH", "")
         path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
         environment |= {
@@ -82,8 +82,8 @@ def one_engine(
     controller: Any = status["controller"]
     return {
         "what": (
-            f"one engine, {setting.size} requests at a time, {setting.tokens} tokens each; the "
-            "plugin in for one window of each pair, out for the other"
+            f"one engine, {setting.size} requests at a time, {setting.tokens} tokens each, draft "
+            f"length {setting.length}; the plugin in for one window of each pair, out for the other"
         ),
         "table": to_vllm(boot_table(version).table),
         "window_s": window_s,

@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from tabletune.core.context import request_slopes
+from tabletune.core.step_time import StepTimeEstimate
 from tabletune.measure.metrics import parse_counters
 from tabletune.measure.profile_client import decode_steps
 from tabletune.measure.profile_in_engine import CellSamples, StepKind
@@ -31,15 +33,26 @@ class Measured:
     def step_time_s(self, key: CellKey, reference_tok: float | None = None) -> float:
         """The cell's step time at a context length, by default the method's own."""
         at_tok = self.reference_tok if reference_tok is None else reference_tok
-        estimate = self.cells[key].estimate(self.kind, at_tok)
+        estimate = self._estimate(key, at_tok)
         if estimate is None:
             raise ValueError(f"cell {key} has fewer than two samples")
         return estimate.step_time_s
 
     def halfwidth(self, key: CellKey) -> float:
         """Half the 95 % interval over the step time."""
-        estimate = self.cells[key].estimate(self.kind, self.reference_tok)
+        estimate = self._estimate(key, self.reference_tok)
         return float("inf") if estimate is None else estimate.relative_halfwidth
+
+    def _estimate(self, key: CellKey, at_tok: float) -> StepTimeEstimate | None:
+        """As a run judges it: by the slope of all cells (core/context.py)."""
+        batch_size, length = key
+        known = {
+            at: (cell.samples_s, cell.context_tok)
+            for at, cell in self.cells.items()
+            if len(cell.context_tok) == len(cell.samples_s)
+        }
+        slope = batch_size * request_slopes(known)(length)
+        return self.cells[key].estimate(self.kind, at_tok, slope)
 
 
 def compare(rounds: Sequence[Measured], reference: Measured) -> dict[str, Any]:

@@ -46,13 +46,16 @@ from bench.evaluation.workspace_facts import (
     request_of,
 )
 from tabletune.commands.console import TerminalProgress
+from tabletune.measure.acceptance import AcceptanceError
 from tabletune.measure.api import EngineApiError
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.probe import ProbeError, probe_engine
 from tabletune.measure.progress import Progress
 from tabletune.measure.qualify_fallback import NothingQualified
 from tabletune.pipeline.identify import Unsupported, identify_target
+from tabletune.pipeline.request_checks import RequestError
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
+from tabletune.pipeline.workspace import WorkspaceError
 
 GO_ON = 75
 """Exit status: the time limit came first; the same command goes on (EX_TEMPFAIL)."""
@@ -77,6 +80,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (
         *(ScenarioError, WorkspaceMismatchError, ComparisonError),
         *(EngineError, EngineApiError, ProbeError, Unsupported, NothingQualified),
+        *(AcceptanceError, RequestError, WorkspaceError),
     ) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -85,6 +89,9 @@ def main(arguments: list[str] | None = None) -> int:
 def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
     """Boot, measure what the folder lacks, compare, write; the exit status."""
     folder = options.work / "bench"
+    if options.model and options.records_of:
+        print("expected --model or --records-of, found both", file=sys.stderr)
+        return 1
     if options.model:
         request = request_of(scenario, options.engine, options.model, options.drafter)
     else:
@@ -99,8 +106,13 @@ def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
     ):
         evidence = evidence or measure(request, target, options.work, session)
         facts = Facts(request, target, evidence)
-        engine = bench_engine(session, evidence, folder)
+        engine = bench_engine(session, evidence, folder, booted_with(scenario))
         return compare_scenario(scenario, facts, engine, options, begun_s + options.limit_s)
+
+
+def booted_with(scenario: Scenario) -> tuple[float, ...] | None:
+    """The survival of an engine that was just booted for a scenario."""
+    return scenario.traffic[0].survival if scenario.traffic else None
 
 
 def compare_scenario(
@@ -117,7 +129,14 @@ def compare_scenario(
     progress = engine.progress
     result = Result(
         scenario=scenario,
-        cells=Cells(options.work / "bench" / scenario.name / "cells"),
+        # By fingerprint: windows of another model or engine are not this one's.
+        cells=Cells(
+            options.work
+            / "bench"
+            / scenario.name
+            / "cells"
+            / facts.evidence.fingerprint.identity[:16]
+        ),
         command=told_of_this(),
         engine=probe_engine(options.engine),
         out=options.out,

@@ -10,6 +10,8 @@ from bench.evaluation.result_set import File, ResultSet
 NOT_RUN = "not run"
 ONE_LENGTH = 0.995
 """Share of its steps that a policy ran one length, to be that length."""
+LOST = 0.97
+"""Share of the tuned table's throughput above which a stale table lost nothing to speak of."""
 RIVALS = (
     *("TurboSpec-style", "Nightjar-style", "SGLang-style, one slot", "SGLang-style, slots"),
     *("TensorRT-LLM-style", "documented table"),
@@ -71,9 +73,11 @@ def claims(results: ResultSet) -> list[Claim]:
     newest = {n: f for n, f in results.engine.items() if "superseded" not in f}
     gpu = {n: f for n, f in newest.items() if _on_gpu(f) and not is_adaptive(f)}
     adaptive = [f for f in newest.values() if is_adaptive(f)]
-    eagle = [f for f in gpu.values() if f["scenario"]["method"] == "eagle3"]
-    experts = [f for f in gpu.values() if "a3b" in f["scenario"]["target"]]
-    eagle_sim = [f for f in results.simulated.values() if not _switches(f)]
+    eagle = [f for f in gpu.values() if f["scenario"]["method"] == "eagle3" and not _of_experts(f)]
+    experts = [f for f in gpu.values() if _of_experts(f)]
+    steady_sim = [f for f in results.simulated.values() if not _switches(f)]
+    eagle_sim = [f for f in steady_sim if not _of_experts(f)]
+    experts_sim = [f for f in steady_sim if _of_experts(f)]
     return [
         Claim(
             "tuned table against the best fixed length, worst load",
@@ -94,7 +98,7 @@ def claims(results: ResultSet) -> list[Claim]:
             "2.9 %; 17.5 %",
             "≤ 2 %",
             _losses(experts),
-            NOT_RUN,
+            _losses(experts_sim),
         ),
         Claim(
             "controller from mistuned tables, share of tuned throughput",
@@ -131,6 +135,10 @@ def claims(results: ResultSet) -> list[Claim]:
 
 def _on_gpu(file: File) -> bool:
     return file["scenario"].get("gpus", 1) > 0
+
+
+def _of_experts(file: File) -> bool:
+    return "a3b" in file["scenario"]["target"]
 
 
 def _switches(file: File) -> bool:
@@ -207,7 +215,8 @@ def _scenes(results: ResultSet, begins: str, key: str) -> str:
         for scene in file["scenes"]:
             if begins not in scene["scene"]:
                 continue
-            parts.append(f"{scene['scene']}: {scene_text(scene, key)}")
+            where = f"{scene['scene']}, {file['concurrency']} requests"
+            parts.append(f"{where}: {scene_text(scene, key)}")
     return "; ".join(parts) or NOT_RUN
 
 
@@ -215,8 +224,9 @@ def scene_text(scene: File, key: str) -> str:
     """A scene's figure over all steps and over steps without prompts. Where the stale table
     lost too little to speak of what was recovered, that, and the controller's share."""
     calm: File = scene.get("decoding_only") or {}
-    parts = [with_interval(scene[key])] if scene.get(key) else []
-    if calm.get(key):
+    lost = key != "loss_recovered" or scene["stale_over_tuned"][0] < LOST
+    parts = [with_interval(scene[key])] if lost and scene.get(key) else []
+    if lost and calm.get(key):
         parts.append(f"without prompts {with_interval(calm[key])}")
     if not parts:
         stale, ours = scene["stale_over_tuned"], scene["controller_over_tuned"]
@@ -252,4 +262,5 @@ def _whole(results: ResultSet) -> str:
 
 def _engine_of(file: File) -> str:
     engine = file["machine"]["engine"]
-    return f"{engine['distribution']} {engine['version']}"
+    deployment = f", {file['deployment']}" if "deployment" in file else ""
+    return f"{engine['distribution']} {engine['version']}{deployment}"

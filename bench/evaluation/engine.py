@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import secrets
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ import httpx
 from bench.controller_engine import switch_survival
 from bench.evaluation.arms import Arm, Known, documented, specs
 from bench.evaluation.scenario import Scenario, Traffic
+from tabletune.durable_file import write_durably
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.progress import Progress
 from tabletune.pipeline.build import Evidence
@@ -47,23 +49,29 @@ class BenchEngine:
     """A running engine on which arms take turns.
 
     adapts: None, or why the controller does not run here; its arm is then left out.
-    traffic: what its acceptance is like now.
+    survival: what its synthetic acceptance is now; None where that is not known.
     """
 
     def __init__(
-        self, live: LiveEngine, store: FolderStore, folder: pathlib.Path, progress: Progress
+        self,
+        live: LiveEngine,
+        store: FolderStore,
+        folder: pathlib.Path,
+        progress: Progress,
+        survival: tuple[float, ...] | None,
     ) -> None:
         self.live, self.store, self._folder, self.progress = live, store, folder, progress
         self.adapts: str | None = None
-        self.traffic: Traffic | None = None
+        self.survival = survival
         self._http = httpx.Client(base_url=live.api.address.base_url, timeout=60, trust_env=False)
 
     def know(self, scenario: Scenario, known: Known) -> None:
         """Write the scenario's policies down where the engine looks for them."""
         allowed = {k: [list(pair) for pair in v] for k, v in known.envelope.allowed.items()}
         file = {"max_num_seqs": known.max_num_seqs, "longest": known.longest, "envelope": allowed}
-        text = json.dumps(file | {"policies": specs(scenario, known)})
-        (self._folder / POLICIES).write_text(text)
+        # Once more the same policies begin anew, without what they had learnt.
+        file |= {"policies": specs(scenario, known), "written": secrets.token_hex(8)}
+        write_durably(self._folder / POLICIES, json.dumps(file).encode())
 
     def put(self, arm: Arm) -> None:
         """Put an arm in force from the next step on.
@@ -108,9 +116,9 @@ class BenchEngine:
 
     def switch(self, traffic: Traffic) -> None:
         """Change synthetic acceptance while serving, where it is another."""
-        if self.traffic is not None and self.traffic.survival != traffic.survival:
+        if self.survival != traffic.survival:
             switch_survival(self.live, list(traffic.survival))
-        self.traffic = traffic
+        self.survival = traffic.survival
 
     def _table(self, body: dict[str, Any]) -> dict[str, Any]:
         answer = self._http.post("/tabletune/table", json=body)
@@ -150,6 +158,7 @@ def bench_session(
     """
     folder.mkdir(parents=True, exist_ok=True)
     FolderStore(folder / STORE).put(target.fingerprint)  # the engine finds a store at its start
+    (folder / POLICIES).unlink(missing_ok=True)
     switches |= any(len(scenario.traffic) > 1 for scenario in scenarios)
     extension = ("--worker-extension-cls", "bench.synthetic_acceptance.SyntheticAcceptance")
     return EngineSession(
@@ -163,8 +172,15 @@ def bench_session(
     )
 
 
-def bench_engine(session: EngineSession, evidence: Evidence, folder: pathlib.Path) -> BenchEngine:
+def bench_engine(
+    session: EngineSession,
+    evidence: Evidence,
+    folder: pathlib.Path,
+    booted_with: tuple[float, ...] | None,
+) -> BenchEngine:
     """The session's measuring engine, with the evidence in the store that it follows.
+
+    booted_with: the survival of its synthetic acceptance; None where it may have changed since.
 
     Raises:
         EngineError: it does not start.
@@ -175,7 +191,8 @@ def bench_engine(session: EngineSession, evidence: Evidence, folder: pathlib.Pat
         *(evidence.profile, evidence.prior),
     ):
         store.put(record)
-    return BenchEngine(session.measuring(evidence.plan), store, folder, session.progress)
+    live = session.measuring(evidence.plan)
+    return BenchEngine(live, store, folder, session.progress, booted_with)
 
 
 def environment(

@@ -129,4 +129,5 @@ class Policies:
 
     def report(self) -> dict[str, object]:
         """What each policy's decisions cost, and what it chose."""
+        self._read()
         return {name: table.asked.cost.report() for name, table in self._tables.items()}

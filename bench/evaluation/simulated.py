@@ -1,12 +1,13 @@
 """A scenario's comparison in the simulator: the same policies, loads and figures, no engine.
 
-Step times come from the profile that was recorded on one H200 (vLLM 0.32.0, Qwen3-4B shape with
-an EAGLE-3 head), so only scenarios of that deployment can be simulated. What prompts and
-context cost are estimates (tabletune/simulate/scenarios/named.py).
+Step times come from profiles that were recorded on one H200 (vLLM 0.32.0; Qwen3-4B and
+Qwen3-30B-A3B shapes with an EAGLE-3 head), so only scenarios of those deployments can be
+simulated. What prompts and context cost are estimates (tabletune/simulate/scenarios/named.py).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import pathlib
@@ -46,7 +47,15 @@ from tabletune.simulate.workload import Traffic, Workload
 SETTLE_S = 20.0
 SCORED_S = 40.0
 SEEDS = 4
-SIMULATED_SHAPE = ("qwen3-4b", "eagle3-qwen3-4b", 128, 4)
+#: Recorded profiles by target and drafter, each of 128 requests and draft lengths up to 4, and
+#: seconds per token of context in the batch: of the target's keys and values.
+RECORDED = {
+    ("qwen3-4b", "eagle3-qwen3-4b"): (PROFILE, 3.0e-8),
+    ("qwen3-30b-a3b", "eagle3-qwen3-30b-a3b"): (
+        PROFILE.with_name("h200_vllm0.32.0_qwen3-30b-a3b_eagle3_profile.v1.json"),
+        2.2e-8,
+    ),
+}
 #: The simulator has no closed loop that jumps.
 Simulable = Closed | Poisson | Trace
 #: Request-steps that a measured prior has seen, about: 160 prompts.
@@ -55,14 +64,18 @@ PRIOR_STEPS = 3700.0
 
 def can_simulate(scenario: Scenario) -> bool:
     """Whether step times of the scenario's deployment were recorded."""
-    shape = (scenario.target, scenario.drafter, scenario.max_num_seqs, scenario.max_draft_length)
-    return shape == SIMULATED_SHAPE and scenario.prompt_tok is None
+    shape = (scenario.max_num_seqs, scenario.max_draft_length)
+    recorded = (scenario.target, scenario.drafter) in RECORDED
+    return recorded and shape == (128, 4) and scenario.prompt_tok is None
 
 
 @cache
-def recorded_cost() -> StepCost:
+def recorded_cost(target: str, drafter: str | None) -> StepCost:
     """The recorded H200's step times, up to 128 requests."""
-    return serving_cost(step_times(surface_of(Profile.from_json(PROFILE.read_bytes()), None), 128))
+    path, context_s_per_tok = RECORDED[target, drafter or ""]
+    surface = surface_of(Profile.from_json(path.read_bytes()), None)
+    cost = serving_cost(step_times(surface, 128))
+    return dataclasses.replace(cost, context_s_per_tok=context_s_per_tok)
 
 
 def simulate(scenario: Scenario, out: pathlib.Path, seeds: int = SEEDS) -> None:
@@ -103,7 +116,7 @@ def simulate(scenario: Scenario, out: pathlib.Path, seeds: int = SEEDS) -> None:
         ),
         "simulated": True,
         "measured": datetime.datetime.now(datetime.UTC).date().isoformat(),
-        "step_times": PROFILE.name,
+        "step_times": RECORDED[scenario.target, scenario.drafter or ""][0].name,
         "scenario": scenario.model_dump(mode="json"),
         "loads": loads,
         "loads_planned": len(loads),
@@ -113,9 +126,9 @@ def simulate(scenario: Scenario, out: pathlib.Path, seeds: int = SEEDS) -> None:
     out.write_text(json.dumps(content, indent=1) + "\n")
 
 
-def known(survival: tuple[float, ...]) -> Known:
+def known(scenario: Scenario, survival: tuple[float, ...]) -> Known:
     """The recorded deployment, of which everything is captured and qualified."""
-    cost = recorded_cost()
+    cost = recorded_cost(scenario.target, scenario.drafter)
     size, longest = cost.max_batch_size, cost.max_draft_length
     surface, tokens = GridStepTimes(cost.step_time_s), expected_tokens_of(survival)
     return Known(
@@ -132,8 +145,8 @@ def known(survival: tuple[float, ...]) -> Known:
 def _arms(
     scenario: Scenario, survival: tuple[float, ...], before: tuple[float, ...] | None
 ) -> list[Arm]:
-    stale = None if before is None else known(before).tuned
-    return arms_module.arms(scenario, known(survival), stale)
+    stale = None if before is None else known(scenario, before).tuned
+    return arms_module.arms(scenario, known(scenario, survival), stale)
 
 
 def _cell(
@@ -145,7 +158,7 @@ def _cell(
     seed: int,
 ) -> dict[str, Any]:
     """One policy at one load with one seed, as a cell of `summarise_load`."""
-    cost = recorded_cost()
+    cost = recorded_cost(scenario.target, scenario.drafter)
     kinds = [survival] if before is None else [before, survival]
     scored_from_s = SETTLE_S if before is None else 2 * SETTLE_S + SCORED_S
     end_s = scored_from_s + SCORED_S
@@ -166,7 +179,7 @@ def _cell(
 def _policy(scenario: Scenario, arm: Arm, begins_with: tuple[float, ...], seed: int) -> Policy:
     if arm.how == "table":
         return TablePolicy(arm.lengths[1:])
-    first = known(begins_with)
+    first = known(scenario, begins_with)
     if arm.how == "policy":
         return policy_of(specs(scenario, first, seed)[arm.name])
     starts = {

@@ -127,12 +127,14 @@ def measure(
         EngineError, NothingQualified, AcceptanceError, WorkspaceError: see there.
     """
     workspace = Workspace(folder)
-    workspace.write(workspace.request_path, request.to_json().encode())
-    workspace.save(target.fingerprint.identity, target.fingerprint)
-    run = RunContext(request, target, workspace, session, SystemClock(), session.progress)
-    plan, qualification = stage_qualify(run)
-    prior = stage_acceptance(run, plan)
-    profile = stage_profile(run, plan, qualification, measured_tokens(prior))
+    with workspace.locked():
+        if not workspace.request_path.exists():
+            workspace.write(workspace.request_path, request.to_json().encode())
+        workspace.save(target.fingerprint.identity, target.fingerprint)
+        run = RunContext(request, target, workspace, session, SystemClock(), session.progress)
+        plan, qualification = stage_qualify(run)
+        prior = stage_acceptance(run, plan)
+        profile = stage_profile(run, plan, qualification, measured_tokens(prior))
     return Evidence(target.fingerprint, plan, qualification, profile, prior)
 
 

@@ -14,7 +14,7 @@ of a draft length together.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -25,6 +25,7 @@ _FEWEST = 12  # samples from which a slope is worth fitting
 _SHORTEST_TOK = 32.0  # range of context below which it is not
 _CLIP = 4.0  # robust standard deviations beyond which a sample does not count for the fit
 _ROUNDS = 4
+_LEAST_SPREAD = 1e-3  # of the step time
 _CELLS = 3  # batch sizes from which a draft length has a slope of its own
 
 CellKey = tuple[int, int]
@@ -50,18 +51,22 @@ def pooled_slopes(cells: Mapping[CellKey, tuple[ArrayLike, ArrayLike]]) -> dict[
         float64[n] each. The slope per request is the median over the batch sizes of a draft
         length, weighted by how well each tells it; over all cells where fewer than 3 tell.
     """
+    per_request = request_slopes(cells)
+    return {(b, k): b * per_request(k) for b, k in cells}
+
+
+def request_slopes(
+    cells: Mapping[CellKey, tuple[ArrayLike, ArrayLike]],
+) -> Callable[[int], float]:
+    """Draft length → seconds per step, request and token of context; see `pooled_slopes`."""
     told: dict[int, list[tuple[float, float]]] = {}
     for (batch_size, length), (samples_s, context_tok) in cells.items():
         slope, weight = _fit(samples_s, context_tok)
         if weight > 0:
             told.setdefault(length, []).append((slope / batch_size, weight * batch_size))
-    everything = [one for of_length in told.values() for one in of_length]
-    found: dict[CellKey, float] = {}
-    for batch_size, length in cells:
-        own = told.get(length, [])
-        pool = own if len(own) >= _CELLS else everything
-        found[batch_size, length] = batch_size * max(_weighted_median(pool), 0.0)
-    return found
+    of_all = _weighted_median([one for of_length in told.values() for one in of_length])
+    found = {k: _weighted_median(own) for k, own in told.items() if len(own) >= _CELLS}
+    return lambda length: max(found.get(length, of_all), 0.0)
 
 
 def brought_to(
@@ -83,8 +88,8 @@ def _weighted_median(values: list[tuple[float, float]]) -> float:
     if not values:
         return 0.0
     ordered = sorted(values)
-    summed = np.cumsum([weight for _, weight in ordered])
-    return ordered[int(np.searchsorted(summed, summed[-1] / 2))][0]
+    summed: FloatArray = np.cumsum([weight for _, weight in ordered])
+    return ordered[int(np.searchsorted(summed, 0.5 * float(summed[-1])))][0]
 
 
 def _fit(samples_s: ArrayLike, context_tok: ArrayLike) -> tuple[float, float]:
@@ -112,7 +117,8 @@ def _fit(samples_s: ArrayLike, context_tok: ArrayLike) -> tuple[float, float]:
             break
         kept = fitting
     reach = float(np.std(context[kept])) * float(np.sqrt(kept.sum()))
-    return slope, reach / max(spread, 1e-9)
+    # Of a clock of coarse ticks more than half of the residuals may be 0.
+    return slope, reach / max(spread, _LEAST_SPREAD * float(np.median(samples)), 1e-9)
 
 
 def at_context(samples_s: ArrayLike, context_tok: ArrayLike, reference_tok: float) -> FloatArray:

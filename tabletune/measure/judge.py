@@ -8,7 +8,7 @@ throughputs candidate / other has a bootstrap interval low … high. With bound 
 - *unclear* otherwise. More rounds are then measured for that pair, up to a cap. A pair still
   unclear passes when its point estimate reaches the bound **and** low ≥ bound − `slack`; the
   reasons say that it was unclear. So noise alone neither passes a table that may be far worse
-  (low is far below) nor fails a good one before the cap is spent.
+  (low is far below) nor fails a good one before the cap, of rounds or of time, is reached.
 
 Where every step of the candidate and of a fixed length (or the incumbent) used the same draft
 length, they are the same thing at this load. Such a pair passes unless it *fails* clearly. Where

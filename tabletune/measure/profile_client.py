@@ -77,8 +77,11 @@ class ClientProfiler:
         batch_size: int,
         lengths: Iterable[int],
         start: Mapping[int, CellSamples] | None = None,
+        slope: Callable[[int], float] | None = None,
     ) -> dict[int, CellSamples]:
         """Three difference quotients for each length, added to those in `start`.
+
+        slope: not used; always of the same context.
 
         Raises:
             ClientProfileError: requests failed, or gave other numbers of tokens.

@@ -67,13 +67,22 @@ class CellSamples:
         self.scheduled_tok += batch.scheduled_tok[counted].astype(float).tolist()
         self.context_tok += context_tok[counted].tolist()
 
-    def estimate(self, kind: StepKind, reference_tok: float) -> StepTimeEstimate | None:
-        """The cell's step time at `reference_tok` of context; None before the second sample."""
+    def estimate(
+        self, kind: StepKind, reference_tok: float, slope_s_per_tok: float | None = None
+    ) -> StepTimeEstimate | None:
+        """The cell's step time at `reference_tok` of context; None before the second sample.
+
+        slope_s_per_tok: by which it is brought there; None: the cell's own (core/context.py).
+        """
         if len(self.samples_s) < 2:
             return None
         samples: np.ndarray = np.asarray(self.samples_s)
-        if len(self.context_tok) == len(self.samples_s):
+        if len(self.context_tok) != len(self.samples_s):
+            return estimate_step_time(samples, kind=kind)
+        if slope_s_per_tok is None:
             samples = at_context(samples, self.context_tok, reference_tok)
+        else:
+            samples = samples + slope_s_per_tok * (reference_tok - np.asarray(self.context_tok))
         return estimate_step_time(samples, kind=kind)
 
     def cell(self, batch_size: int, draft_length: int, problem: str = "") -> Cell:
@@ -145,20 +154,22 @@ class BatchProfiler:
         batch_size: int,
         lengths: Iterable[int],
         start: Mapping[int, CellSamples] | None = None,
-        on_cells: Callable[[int], None] | None = None,
+        slope: Callable[[int], float] | None = None,
     ) -> dict[int, CellSamples]:
         """Measure all `lengths` at `batch_size`, until each is tight or its budget is spent.
 
         Args:
             start: samples kept from before, to which new ones are added.
-            on_cells: called after each round with the number of counted steps.
+            slope: draft length → seconds per step, request and token of context, as far as
+                other batch sizes have told it; a cell is tight by that, for it is judged by it.
         """
+        slopes = {} if slope is None else {k: batch_size * slope(k) for k in lengths}
         cells = {k: CellSamples() for k in lengths}
         for length, kept in (start or {}).items():
             cells[length] = kept
         deadline = self._clock.now_s() + self._options.cell_budget_s * len(cells)
-        while self._wanted(cells) and self._clock.now_s() < deadline:
-            self._burst(batch_size, cells, deadline, on_cells)
+        while self._wanted(cells, slopes) and self._clock.now_s() < deadline:
+            self._burst(batch_size, cells, deadline, slopes)
         return cells
 
     def _burst(
@@ -166,7 +177,7 @@ class BatchProfiler:
         batch_size: int,
         cells: Mapping[int, CellSamples],
         deadline: float,
-        on_cells: Callable[[int], None] | None,
+        slopes: Mapping[int, float],
     ) -> None:
         """Samples from one set of requests, until they are about to end."""
         reader = StepReader(self._api)
@@ -179,25 +190,23 @@ class BatchProfiler:
         with ClosedLoop(self._api.address, self._model, self._requests, batch_size) as loop:
             try:
                 generated = self._wait_ready(reader, loop, batch_size)
-                while (wanted := self._wanted(cells)) and generated < most_generated:
+                while (wanted := self._wanted(cells, slopes)) and generated < most_generated:
                     if self._clock.now_s() > deadline or loop.done.is_set():
                         break
                     batch = self._round(reader, wanted)
                     generated = self._collect(batch, batch_size, cells, generated)
-                    if on_cells:
-                        on_cells(sum(len(c.samples_s) for c in cells.values()))
             finally:
                 if not loop.done.is_set():
                     self._api.pin(None)
 
-    def _wanted(self, cells: Mapping[int, CellSamples]) -> list[int]:
+    def _wanted(self, cells: Mapping[int, CellSamples], slopes: Mapping[int, float]) -> list[int]:
         options, wanted = self._options, list[int]()
         for length, cell in cells.items():
             count = len(cell.samples_s)
             if count >= options.max_samples:
                 continue
             estimate = (
-                cell.estimate(options.step_kind, self._reference_tok)
+                cell.estimate(options.step_kind, self._reference_tok, slopes.get(length))
                 if count >= options.min_samples
                 else None
             )

@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-import numpy as np
-
-from tabletune.core.context import brought_to
+from tabletune.core.context import request_slopes
 from tabletune.core.plausibility import PlausibilityLimits, plausibility
-from tabletune.core.step_time import StepTimeEstimate, estimate_step_time
+from tabletune.core.step_time import StepTimeEstimate
 from tabletune.measure.clock import Clock
 from tabletune.measure.profile_in_engine import CellSamples, StepKind
 from tabletune.measure.progress import Progress
 from tabletune.records.step_profile import Cell
 
 CellKey = tuple[int, int]
+#: So many batch sizes tell how step time rises with the context better than a cell by itself.
+TELLING_BATCH_SIZES = 3
 Estimates = Mapping[CellKey, StepTimeEstimate]
 
 
@@ -22,7 +22,11 @@ class BatchMeasurer(Protocol):
     """What measures the cells of one batch size, by any method."""
 
     def measure(
-        self, batch_size: int, lengths: Iterable[int], start: Mapping[int, CellSamples] | None
+        self,
+        batch_size: int,
+        lengths: Iterable[int],
+        start: Mapping[int, CellSamples] | None,
+        slope: Callable[[int], float] | None = None,
     ) -> dict[int, CellSamples]: ...
 
 
@@ -34,13 +38,25 @@ class ProfileState:
 
     def estimates(self, kind: StepKind, reference_tok: float) -> dict[CellKey, StepTimeEstimate]:
         """The step time at `reference_tok` of context of every cell that has one."""
-        told = {key: cell for key, cell in self.cells.items() if len(cell.samples_s) >= 2}
-        samples = {key: np.asarray(cell.samples_s) for key, cell in told.items()}
-        known = {key: c for key, c in told.items() if len(c.context_tok) == len(c.samples_s)}
-        brought = brought_to(
-            {key: (samples[key], c.context_tok) for key, c in known.items()}, reference_tok
-        )
-        return {key: estimate_step_time(s, kind=kind) for key, s in (samples | brought).items()}
+        per_request = request_slopes(self._known())
+        found = {
+            (b, k): cell.estimate(kind, reference_tok, b * per_request(k))
+            for (b, k), cell in self.cells.items()
+        }
+        return {key: estimate for key, estimate in found.items() if estimate is not None}
+
+    def slope(self) -> Callable[[int], float] | None:
+        """What `BatchMeasurer.measure` takes; None while few batch sizes have told it."""
+        if len({b for b, _ in self.cells}) < TELLING_BATCH_SIZES:
+            return None
+        return request_slopes(self._known())
+
+    def _known(self) -> dict[CellKey, tuple[list[float], list[float]]]:
+        return {
+            key: (cell.samples_s, cell.context_tok)
+            for key, cell in self.cells.items()
+            if len(cell.context_tok) == len(cell.samples_s)
+        }
 
     def records(self, problems: Mapping[CellKey, str]) -> tuple[Cell, ...]:
         """The cells as records, in order; those with a problem are rejected."""
@@ -119,7 +135,8 @@ def run_profile(
             kept = {
                 k: state.cells[batch_size, k] for k in lengths if (batch_size, k) in state.cells
             }
-            for length, cell in measurer.measure(batch_size, lengths, kept).items():
+            slope = state.slope()
+            for length, cell in measurer.measure(batch_size, lengths, kept, slope).items():
                 state.cells[batch_size, length] = cell
             checkpoint(state)
 

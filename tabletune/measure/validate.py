@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from tabletune.measure import rounds
 from tabletune.measure.api import EngineApiError
-from tabletune.measure.correct import beats
+from tabletune.measure.correct import correct
 from tabletune.measure.judge import Comparison, compare, judge
 from tabletune.measure.measurements import Key, Measurements
 from tabletune.measure.rounds import Bench, by_steps, play
@@ -44,6 +44,8 @@ from tabletune.records.verdict import StockCheck, Verdict
 PLUGIN_BOOT = "measured"
 #: Further rounds measured before the next look at whether they suffice.
 ROUNDS_PER_LOOK = 2
+#: Looks after the least rounds that come before giving up, however long they take.
+LOOKS = 2
 
 
 @dataclass
@@ -189,16 +191,20 @@ def play_until_clear(
     found = outcome.measurements
     prepare = by_steps(bench, found, PLUGIN_BOOT)
     begun_s = bench.clock.now_s()
-    done = found.next_round(concurrency)
-    last = done + least + setup.more_rounds
+    done = begun = found.next_round(concurrency)
+    last = begun + least + setup.more_rounds
     wanted, count = list(runs), least
     while wanted and count > 0:
         play(bench, wanted, concurrency, range(done, done + count), prepare)
         done += count
         comparisons = compare_here(setup, bench, outcome, concurrency)
         spent_s = bench.clock.now_s() - begun_s
-        enough = setup.correct_early or done >= last or spent_s > setup.budget_s
-        if _to_be_corrected(setup, comparisons, enough) or spent_s > setup.give_up_s:
+        surely = 1.0 if spent_s > setup.budget_s else 0.0
+        if setup.correct_early or done >= last:
+            surely = float("inf")
+        if _to_be_corrected(setup, outcome, comparisons, surely):
+            return
+        if spent_s > setup.give_up_s and done >= begun + least + LOOKS * ROUNDS_PER_LOOK:
             return
         open_ = [c for c in comparisons if undecided(c)]
         if spent_s > setup.budget_s:
@@ -209,14 +215,25 @@ def play_until_clear(
         count = min(ROUNDS_PER_LOOK, last - done)
 
 
-def _to_be_corrected(setup: Setup, comparisons: Sequence[Comparison], enough: bool) -> bool:
-    """Whether further rounds are better spent on the corrected table.
+def _to_be_corrected(
+    setup: Setup, outcome: Outcome, comparisons: Sequence[Comparison], below: float
+) -> bool:
+    """Whether further rounds are better spent on the corrected table, if it can be corrected.
 
-    enough: of them were had; otherwise only what clearly fails is corrected.
+    below: what measured better counts where the candidate's ratio is below this at its highest;
+        what clearly fails counts anyway.
     """
     if setup.envelope is None:
         return False
-    return any(beats(c) and (c.standing == "fails" or enough) for c in comparisons)
+    better = [c for c in comparisons if c.standing == "fails" or c.high < below]
+    concurrency = {c.concurrency for c in comparisons}
+    steps: dict[int, dict[int, int]] = {c: {} for c in concurrency}
+    for key, series in outcome.measurements.series.items():
+        if key.concurrency in concurrency:
+            here = steps[key.concurrency]
+            for batch_size, count in series.steps.items():
+                here[batch_size] = here.get(batch_size, 0) + count
+    return correct(setup.candidate.dense(), better, steps, setup.envelope) is not None
 
 
 def undecided(comparison: Comparison) -> bool:

@@ -43,10 +43,10 @@ class Setup:
         rounds: of windows read from steps; fewer than 3 give very wide intervals.
         more_rounds: how many further rounds unclear pairs may get.
         budget_s: once the rounds at a concurrency took so long, further ones are for pairs only
-            that would fail though not clearly, and a fixed length that measured better corrects
-            the candidate at once.
-        give_up_s: after so long there are no further rounds at a concurrency: what is not clear
-            then is judged by its mean.
+            that would fail though not clearly, and a fixed length that is better, if maybe not
+            by the margin, corrects the candidate at once.
+        give_up_s: after so long, and some looks, there are no further rounds at a concurrency:
+            what is not clear then is judged as it is.
         metrics_rounds, more_metrics_rounds: the same for the windows of K = 0 and of no
             speculation that are read from metrics pages.
         stock_rounds: of windows of the stock engine, and of the candidate beside it.

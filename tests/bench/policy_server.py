@@ -68,6 +68,7 @@ class Handler(engine_stand_in.Handler):
     def _answer(self, value: object) -> None:
         if self.path == "/tabletune/table":
             engine: Any = self.engine
+            engine._read()
             reports = {name: table.cost.report() for name, table in engine.policies.items()}
             value = {"active": True, "policies": reports}
         super()._answer(value)

@@ -42,7 +42,7 @@ def test_one_boot_measures_and_compares_all(
     # The stand-in gives other outputs than the client's method asks for: that benchmark fails.
     methods = "--batch-sizes 2 --lengths 0,2 --rounds 2 --reference-samples 24"
     assert call(made, out, one, other, "--profile-methods", methods) == 1
-    assert "error: bench.profile_methods failed" in capsys.readouterr().err
+    assert "error: profile_methods failed" in capsys.readouterr().err
     loads = [json.loads((out / f"{n}.json").read_text())["loads"] for n in ("one", "other")]
     assert [[load["load"] for load in each] for each in loads] == [["closed 2"], ["closed 4"]]
     assert loads[0][0]["policies"]["TurboSpec-style"]["of_best_fixed"][0] > 0.1
@@ -50,7 +50,9 @@ def test_one_boot_measures_and_compares_all(
     assert not made.engine.living()
     # All is there: only the boot is needed again.
     before = made.record("profile").read_bytes()
-    assert call(made, out, one) == 0
+    (out / "profile_methods.json").write_text("{}")
+    assert call(made, out, one, "--profile-methods", methods) == 0
+    assert "profile_methods.json is there" in capsys.readouterr().err
     assert made.record("profile").read_bytes() == before
 
 
@@ -63,6 +65,17 @@ def test_scenarios_of_two_deployments_are_refused(
     assert "one and other have another max_num_seqs" in capsys.readouterr().err
     assert not made.engine.boots()
     campaign.check_one_deployment([load_scenario(one)])
+
+
+def test_a_slip_in_a_benchmarks_options_is_told_before_any_boot(tmp_path: pathlib.Path) -> None:
+    made = new_deployment(tmp_path)
+    one = named(tmp_path, "one")
+    with pytest.raises(SystemExit):
+        call(made, tmp_path / "results", one, "--controller", "--nonsense 3")
+    assert not made.engine.boots()
+    again = str(scenario(tmp_path, name="one"))
+    with pytest.raises(campaign.NotOneDeploymentError, match="name"):
+        campaign.check_one_deployment([load_scenario(one), load_scenario(again)])
 
 
 def test_a_failure_outweighs_a_time_limit() -> None:

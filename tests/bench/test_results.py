@@ -72,7 +72,7 @@ def test_claims_quote_the_worst_load(tmp_path: pathlib.Path) -> None:
         "qwen3-30b-a3b_x: 96.0 % (95.0 to 97.0) at closed 64"
     )
     assert found[1].engine == (
-        "tuned table 4.0 % (closed 64); TurboSpec-style 8.0 % (closed 64); "
+        "tuned table 2.0 % (closed 64); TurboSpec-style 8.0 % (closed 64); "
         "vLLM's adaptive verification not run"
     )
     assert found[2].engine == "tuned table 4.0 % (closed 64)"
@@ -91,17 +91,30 @@ def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
         scene("survival becomes 0.9,0.8", loss_recovered=share(0.5), **calm),  # type: ignore[arg-type]
         scene("survival becomes 0.5,0.2"),
         scene("step times wrong by up to 40%", loss_recovered=share(0.92)),
+        scene(
+            "step times wrong by up to 40%",
+            loss_recovered=share(-0.4),
+            stale_over_tuned=share(0.99),
+        ),
     ]
     content = {"scenes": scenes, "machine": {"gpus": []}, "concurrency": 64}
     write(tmp_path / "c.json", content)
     mistuned, switched, misprofiled = claims(read_results(tmp_path))[3:6]
-    assert mistuned.engine == "promoted: draft length 4 everywhere: 99.0 % (98.0 to 100.0)"
+    assert (
+        mistuned.engine
+        == "promoted: draft length 4 everywhere, 64 requests: 99.0 % (98.0 to 100.0)"
+    )
     assert switched.engine == (
-        "survival becomes 0.9,0.8: 50.0 % (49.0 to 51.0), without prompts 97.0 % (96.0 to 98.0); "
-        "survival becomes 0.5,0.2: stale 80.0 % (79.0 to 81.0), "
+        "survival becomes 0.9,0.8, 64 requests: 50.0 % (49.0 to 51.0), "
+        "without prompts 97.0 % (96.0 to 98.0); "
+        "survival becomes 0.5,0.2, 64 requests: stale 80.0 % (79.0 to 81.0), "
         "controller 99.0 % (98.0 to 100.0) of the tuned table"
     )
-    assert misprofiled.engine == "step times wrong by up to 40%: 92.0 % (91.0 to 93.0)"
+    assert misprofiled.engine == (
+        "step times wrong by up to 40%, 64 requests: 92.0 % (91.0 to 93.0); "
+        "step times wrong by up to 40%, 64 requests: stale 99.0 % (98.0 to 100.0), "
+        "controller 99.0 % (98.0 to 100.0) of the tuned table"
+    ), "where the stale table lost nothing there is nothing to recover"
     assert "![repair by second](images/c.png)" in built(tmp_path)
 
 

@@ -1,6 +1,9 @@
 """A profile whose time is over says what it did not measure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+import pytest
 
 from tabletune.core.plausibility import PlausibilityLimits
 from tabletune.measure.profile_in_engine import CellSamples
@@ -9,6 +12,8 @@ from tests.stepping_clock import SteppingClock
 
 SECONDS_EACH = 40.0
 STEPS = 40
+CONTEXT_TOK = 384.0
+STEP_S = 0.008
 
 
 class SlowMeasurer:
@@ -19,7 +24,11 @@ class SlowMeasurer:
         self.measured: list[int] = []
 
     def measure(
-        self, batch_size: int, lengths: Iterable[int], start: Mapping[int, CellSamples] | None
+        self,
+        batch_size: int,
+        lengths: Iterable[int],
+        start: Mapping[int, CellSamples] | None,
+        slope: Callable[[int], float] | None = None,
     ) -> dict[int, CellSamples]:
         self.measured.append(batch_size)
         self.clock.s += SECONDS_EACH
@@ -71,3 +80,51 @@ def test_no_repetition_is_announced_when_there_is_no_time_for_it() -> None:
     assert not [stage for stage in told.started if "again" in stage]
     _, told = profiled(budget_s=600, least_steps=STEPS + 1)
     assert [stage for stage in told.started if "again" in stage]
+
+
+class DriftingMeasurer:
+    """Steps that rise with the context by 30 ns a request, 24 at a time until a cell is tight. In
+    the first 24 of one cell the host got slower, which by that cell's own slope is none."""
+
+    def __init__(self) -> None:
+        self.bursts: list[int] = []
+
+    def measure(
+        self,
+        batch_size: int,
+        lengths: Iterable[int],
+        start: Mapping[int, CellSamples] | None,
+        slope: Callable[[int], float] | None = None,
+    ) -> dict[int, CellSamples]:
+        cell = (start or {}).get(0, CellSamples())
+        of_cell = None if slope is None else batch_size * slope(0)
+        while self._width(cell, of_cell) > 0.02 and len(cell.samples_s) < 960:
+            self._burst(batch_size, cell)
+        return dict.fromkeys(lengths, cell)
+
+    def _width(self, cell: CellSamples, slope_s_per_tok: float | None) -> float:
+        found = cell.estimate("constant", CONTEXT_TOK, slope_s_per_tok)
+        return float("inf") if found is None else found.relative_halfwidth
+
+    def _burst(self, batch_size: int, cell: CellSamples) -> None:
+        self.bursts.append(batch_size)
+        context = np.linspace(130, 330, 24)
+        steps = STEP_S + 30e-9 * batch_size * (context - CONTEXT_TOK)
+        if batch_size == 32 and not cell.samples_s:
+            steps = steps * np.linspace(1.0, 1.4, 24)
+        cell.samples_s += steps.tolist()
+        cell.context_tok += context.tolist()
+        cell.scheduled_tok += [float(batch_size)] * 24
+
+
+def test_a_cell_that_is_too_wide_by_the_slope_of_all_gets_more_steps() -> None:
+    measurer, state, clock = DriftingMeasurer(), ProfileState(), SteppingClock()
+    sizes, limits = (8, 16, 32, 64, 128), PlausibilityLimits(min_samples=3)
+    plan = ProfilePlan(sizes, lambda _: (0,), lambda _: [], CONTEXT_TOK, limits, 600.0)
+    problems = run_profile(measurer, plan, state, "constant", clock, Told(), lambda _: None)
+    assert not problems
+    assert [measurer.bursts.count(b) for b in (8, 16, 64, 128)] == [1, 1, 1, 1]
+    assert measurer.bursts.count(32) > 1
+    assert state.estimates("constant", CONTEXT_TOK)[32, 0].step_time_s == pytest.approx(
+        STEP_S, rel=0.03
+    )

@@ -48,6 +48,7 @@ class _Option:
     steps: int
     cost_s: float
     value: float
+    rank: float = 0.0  # the lower the earlier: price over value
 
 
 class Explorer:
@@ -126,8 +127,10 @@ class Explorer:
             if worth > 1.0:
                 more = self._longer(steps, worth, float(outlook.log_time[b - 1, column]))
                 cost_s *= more / steps
-                options.append(_Option(column, more, cost_s, value))
-        return sorted(options, key=lambda o: (o.cost_s / o.value, o.column))
+                # By the price, tiredness included: otherwise a cheap length that is probed again
+                # and again takes every turn of one that was unlucky once.
+                options.append(_Option(column, more, cost_s, value, price_s / value))
+        return sorted(options, key=lambda o: (o.rank, o.column))
 
     def _longer(self, steps: int, worth: float, log_time: float) -> int:
         """More steps where they are cheap for what they tell: of a near tie, mostly."""
@@ -154,18 +157,21 @@ class Explorer:
         chosen: list[_Option] = []
         seconds = cost_s = 0.0
         before = known.plane.lengths[int(outlook.columns[b - 1])]
-        for option in options:
-            length = known.plane.lengths[option.column]
-            lasts_s = option.steps * float(np.exp(outlook.log_time[b - 1, option.column]))
+        for wanted in options:
+            length = known.plane.lengths[wanted.column]
+            step_s = float(np.exp(outlook.log_time[b - 1, wanted.column]))
+            left = int((_LONGEST_S - seconds) / step_s)
+            option = _shortened(wanted, left) if chosen else wanted
             if (
                 len(chosen) == self._settings.most_probes
-                or (chosen and seconds + lasts_s > _LONGEST_S)
+                or option.steps < self._settings.least_probe_steps
                 or not self.account.can_pay(cost_s + option.cost_s)
                 or frozenset((before, length)) in self._forbidden
             ):
                 continue
             chosen.append(option)
-            seconds, cost_s, before = seconds + lasts_s, cost_s + option.cost_s, length
+            seconds += option.steps * step_s
+            cost_s, before = cost_s + option.cost_s, length
         return chosen
 
     def _paid(self, chosen: list[_Option], known: Known, why: str) -> Exploration:
@@ -180,6 +186,15 @@ class Explorer:
             max(o.value for o in chosen),
             why,
         )
+
+
+def _shortened(option: _Option, most_steps: int) -> _Option:
+    """The option with at most so many steps; none where that is less than half of what it wants."""
+    if option.steps <= most_steps:
+        return option
+    steps = most_steps if 2 * most_steps >= option.steps else 0
+    cost_s = option.cost_s * steps / option.steps
+    return _Option(option.column, steps, cost_s, option.value, option.rank)
 
 
 def _knowledge_gradient(known: Known, outlook: Outlook, row: int, steps: int) -> FloatArray:

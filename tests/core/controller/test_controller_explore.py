@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 
 from tabletune.core.controller.account import ExplorationAccount
-from tabletune.core.controller.explore import expected_improvement
+from tabletune.core.controller.explore import _Option, _shortened, expected_improvement
 from tabletune.core.controller.settings import ControllerSettings
 from tests.core.controller.controller_scenes import (
     BAD,
@@ -114,3 +114,12 @@ def test_probes_stay_inside_the_envelope_and_pass_no_forbidden_transition(
         assert {before, own} != {2, 3}
         assert all(allowed[b, k] for b, k in enumerate(control.table, 1))
         assert all({a, b} != {2, 3} for a, b in pairwise(control.table))
+
+
+def test_a_probe_is_shortened_to_what_is_left_but_not_to_a_stump() -> None:
+    option = _Option(column=2, steps=24, cost_s=0.012, value=0.01)
+    assert _shortened(option, 30) == option
+    shorter = _shortened(option, 12)
+    assert (shorter.steps, shorter.cost_s) == (12, pytest.approx(0.006))
+    assert _shortened(option, 11).steps == 0
+    assert _shortened(option, -3).steps == 0
