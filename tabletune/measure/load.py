@@ -76,7 +76,10 @@ class ClosedLoop:
         self._target, self._once, self._keep_text = concurrency, once, keep_text
         self.counts = LoadCounts()
         self.done = threading.Event()
-        self._loop = asyncio.new_event_loop()
+        # Made by its own thread: where a signal interrupts the making of one, Python prints a
+        # traceback of its destructor.
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._running = threading.Event()
         self._thread = threading.Thread(target=self._run, name="closed-loop", daemon=True)
         self._tasks: list[asyncio.Task[None]] = []
         self._source = iter(self._requests) if once else itertools.cycle(self._requests)
@@ -94,15 +97,18 @@ class ClosedLoop:
         self._tell(lambda: self._shrink(concurrency))
 
     def _tell(self, action: Callable[[], None]) -> None:
+        self._running.wait()
         with contextlib.suppress(RuntimeError):  # the loop has closed: every request has ended
-            self._loop.call_soon_threadsafe(action)
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(action)
 
     def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
         try:
-            self._loop.run_until_complete(self._serve())
+            with asyncio.Runner() as runner:
+                self._loop = runner.get_loop()
+                runner.run(self._serve())
         finally:
-            self._loop.close()
+            self._running.set()
             self.done.set()
 
     async def _serve(self) -> None:
@@ -114,6 +120,7 @@ class ClosedLoop:
             trust_env=False,
         ) as http:
             self._tasks = [asyncio.create_task(self._worker(http)) for _ in range(self._target)]
+            self._running.set()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _worker(self, http: httpx.AsyncClient) -> None:

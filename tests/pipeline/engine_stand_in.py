@@ -278,9 +278,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self._send(404, b"{}")
 
     def do_POST(self) -> None:
+        # Read first: what is left of a body would be taken for the connection's next request.
+        sent = self.rfile.read(int(self.headers["Content-Length"]))
         if Handler.dead:
             return self._fail()
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        body = json.loads(sent)
         if self.path == "/v1/completions":
             self._complete(body)
         elif self.path == "/tokenize":
