@@ -5,21 +5,10 @@ import pathlib
 
 import pytest
 from deployment import Deployment, new_deployment
-from test_run import HERE, LOADS, scenario
+from test_run import LOADS, scenario, with_policies
 
 from bench import campaign
 from bench.evaluation.scenario import load_scenario
-
-
-def with_policies(made: Deployment) -> Deployment:
-    """Its engine knows the benchmark's policies."""
-    server = made.engine.folder / "site" / "vllm" / "entrypoints" / "openai" / "api_server.py"
-    paths = [str(HERE.parent / "pipeline"), str(HERE.parents[1])]
-    server.write_text(
-        f"import runpy, sys\nsys.path += {paths!r}\n"
-        f"runpy.run_path({str(HERE / 'policy_server.py')!r}, run_name='__main__')\n"
-    )
-    return made
 
 
 def named(folder: pathlib.Path, name: str, **changes: object) -> str:

@@ -39,12 +39,8 @@ def scenario(folder: pathlib.Path, **changes: object) -> pathlib.Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def profiled(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
-    """A deployment with a profile, whose engine knows the benchmark's policies."""
-    made = new_deployment(tmp_path_factory.mktemp("profiled"))
-    ended = made.run("profile", "--json")
-    assert ended.process.returncode == 0, ended.errors
+def with_policies(made: Deployment) -> Deployment:
+    """The deployment, whose engine knows the benchmark's policies from now on."""
     server = made.engine.folder / "site" / "vllm" / "entrypoints" / "openai" / "api_server.py"
     paths = [str(HERE.parent / "pipeline"), str(HERE.parents[1])]
     server.write_text(
@@ -52,6 +48,15 @@ def profiled(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
         f"runpy.run_path({str(HERE / 'policy_server.py')!r}, run_name='__main__')\n"
     )
     return made
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Deployment:
+    """A deployment with a profile, whose engine knows the benchmark's policies."""
+    made = new_deployment(tmp_path_factory.mktemp("profiled"))
+    ended = made.run("profile", "--json")
+    assert ended.process.returncode == 0, ended.errors
+    return with_policies(made)
 
 
 def call(made: Deployment, path: pathlib.Path, out: pathlib.Path, *more: str) -> int:
