@@ -62,12 +62,12 @@ def main(arguments: list[str] | None = None) -> int:
     except (ScenarioError, NotOneDeploymentError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
-    words = [*_common(scenarios[0].method, options), "--work", str(options.work), "--out", "-"]
+    words = _common(scenarios[0].method, options)
     methods = controller = None
     if options.profile_methods:
-        given = [*_common(scenarios[0].method, options), "--out", "-"]
-        methods = profile_methods.parser().parse_args([*given, *split(options.profile_methods)])
+        methods = profile_methods.parser().parse_args([*words, *split(options.profile_methods)])
     if options.controller:
+        words += ["--work", str(options.work)]
         controller = controller_engine.parser().parse_args([*words, *split(options.controller)])
     options.out.mkdir(parents=True, exist_ok=True)
     return _Campaign(scenarios, options, begun_s + options.limit_s).run(methods, controller)
@@ -192,10 +192,10 @@ def _done(name: str, job: Callable[[], int]) -> int:
 
 
 def _common(method: str, options: argparse.Namespace) -> list[str]:
-    """The options that every benchmark of the deployment has."""
+    """The options that every benchmark of the deployment has; where to is said for each later."""
     drafter = ["--drafter", options.drafter] if options.drafter else []
     engine = ["--engine", str(options.engine), "--model", options.model]
-    return [*engine, *drafter, "--method", method]
+    return [*engine, *drafter, "--method", method, "--out", "-"]
 
 
 def _parser() -> argparse.ArgumentParser:

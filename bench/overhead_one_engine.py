@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import numpy as np
 
-from bench.evaluation.engine import ENGINE_SIDE, REPOSITORY
+from bench.evaluation.engine import engine_path
 from bench.overhead_engines import BOOT_S, Setting, interval, launch_with, promoted_in
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.launch import PluginMode
@@ -43,10 +43,8 @@ def one_engine(
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.mkdir(parents=True, exist_ok=True)
         version, environment = promoted_in(folder, setting)
-        inherited = os.environ.get("PYTHONPATH", "")
-        path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
         environment |= {
-            "PYTHONPATH": os.pathsep.join([*path, *([inherited] if inherited else [])]),
+            "PYTHONPATH": engine_path(os.environ.get("PYTHONPATH", "")),
             "BENCH_TAKE_OUT": "1",
         }
         log = folder / "engine.log"

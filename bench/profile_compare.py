@@ -1,19 +1,20 @@
 """How far two profiling methods lie from a long reference: the arithmetic of profile_methods."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from tabletune.core.context import request_slopes
+from tabletune.core.context import CellKey
 from tabletune.core.step_time import StepTimeEstimate
 from tabletune.measure.metrics import parse_counters
 from tabletune.measure.profile_client import decode_steps
 from tabletune.measure.profile_in_engine import CellSamples, StepKind
+from tabletune.measure.profile_run import ProfileState
 
-CellKey = tuple[int, int]
 #: Observed once for each engine step that gave output (vllm/v1/metrics/loggers.py).
 ENGINE_STEPS = re.compile(r"^vllm:iteration_tokens_total_count\S* (\S+)$", re.MULTILINE)
 
@@ -46,13 +47,12 @@ class Measured:
     def _estimate(self, key: CellKey, at_tok: float) -> StepTimeEstimate | None:
         """As a run judges it: by the slope of all cells (core/context.py)."""
         batch_size, length = key
-        known = {
-            at: (cell.samples_s, cell.context_tok)
-            for at, cell in self.cells.items()
-            if len(cell.context_tok) == len(cell.samples_s)
-        }
-        slope = batch_size * request_slopes(known)(length)
+        slope = batch_size * self._request_slopes(length)
         return self.cells[key].estimate(self.kind, at_tok, slope)
+
+    @cached_property
+    def _request_slopes(self) -> Callable[[int], float]:
+        return ProfileState(dict(self.cells)).request_slopes()
 
 
 def compare(rounds: Sequence[Measured], reference: Measured) -> dict[str, Any]:

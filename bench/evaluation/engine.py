@@ -195,18 +195,22 @@ def bench_engine(
     return BenchEngine(live, store, folder, session.progress, booted_with)
 
 
-def environment(
-    scenario: Scenario, folder: pathlib.Path, inherited: str, switches: bool = False
-) -> dict[str, str]:
-    """The engine's variables. inherited: PYTHONPATH so far.
+def engine_path(inherited: str) -> str:
+    """PYTHONPATH of an engine that benchmarks reach into. inherited: what it is so far.
 
     The plugin runs from the repository, as the rest does; vLLM finds it by the metadata that
     the engine environment has of it.
     """
     path = [str(ENGINE_SIDE), str(REPOSITORY), str(REPOSITORY / "plugin")]
-    path += [inherited] if inherited else []
+    return os.pathsep.join([*path, *([inherited] if inherited else [])])
+
+
+def environment(
+    scenario: Scenario, folder: pathlib.Path, inherited: str, switches: bool = False
+) -> dict[str, str]:
+    """The engine's variables. inherited: PYTHONPATH so far."""
     found = {
-        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONPATH": engine_path(inherited),
         "BENCH_POLICIES": str(folder / POLICIES),
         "TABLETUNE_SOURCE": FolderStore(folder / STORE).url,
         "TABLETUNE_CHANNEL": CHANNEL,

@@ -26,9 +26,10 @@ _SHORTEST_TOK = 32.0  # range of context below which it is not
 _CLIP = 4.0  # robust standard deviations beyond which a sample does not count for the fit
 _ROUNDS = 4
 _LEAST_SPREAD = 1e-3  # of the step time
-_CELLS = 3  # batch sizes from which a draft length has a slope of its own
 
 CellKey = tuple[int, int]
+#: So many batch sizes tell how step time rises with the context better than a cell by itself.
+TELLING_BATCH_SIZES = 3
 
 
 def slope_s_per_tok(samples_s: ArrayLike, context_tok: ArrayLike) -> float:
@@ -65,7 +66,7 @@ def request_slopes(
         if weight > 0:
             told.setdefault(length, []).append((slope / batch_size, weight * batch_size))
     of_all = _weighted_median([one for of_length in told.values() for one in of_length])
-    found = {k: _weighted_median(own) for k, own in told.items() if len(own) >= _CELLS}
+    found = {k: _weighted_median(own) for k, own in told.items() if len(own) >= TELLING_BATCH_SIZES}
     return lambda length: max(found.get(length, of_all), 0.0)
 
 
@@ -78,8 +79,7 @@ def brought_to(
     """
     slopes = pooled_slopes(cells)
     return {
-        key: np.asarray(samples_s, dtype=np.float64)
-        + slopes[key] * (reference_tok - np.asarray(context_tok, dtype=np.float64))
+        key: at_context(samples_s, context_tok, reference_tok, slopes[key])
         for key, (samples_s, context_tok) in cells.items()
     }
 
@@ -121,8 +121,17 @@ def _fit(samples_s: ArrayLike, context_tok: ArrayLike) -> tuple[float, float]:
     return slope, reach / max(spread, _LEAST_SPREAD * float(np.median(samples)), 1e-9)
 
 
-def at_context(samples_s: ArrayLike, context_tok: ArrayLike, reference_tok: float) -> FloatArray:
-    """The samples as they would be at `reference_tok` tokens of context, float64[n]."""
+def at_context(
+    samples_s: ArrayLike,
+    context_tok: ArrayLike,
+    reference_tok: float,
+    slope: float | None = None,
+) -> FloatArray:
+    """The samples as they would be at `reference_tok` tokens of context, float64[n].
+
+    slope: seconds per step and token; None: the samples' own.
+    """
     samples = np.asarray(samples_s, dtype=np.float64)
     context = np.asarray(context_tok, dtype=np.float64)
-    return samples + slope_s_per_tok(samples, context) * (reference_tok - context)
+    rise = slope_s_per_tok(samples, context) if slope is None else slope
+    return samples + rise * (reference_tok - context)

@@ -106,6 +106,15 @@ class Measurements:
             if key.concurrency == concurrency and self.of(*key) is not None
         ]
 
+    def steps_by_size(self) -> dict[int, dict[int, int]]:
+        """How many steps each batch size had, by concurrency, over all policies."""
+        found: dict[int, dict[int, int]] = {}
+        for key, series in self.series.items():
+            here = found.setdefault(key.concurrency, {})
+            for batch_size, count in series.steps.items():
+                here[batch_size] = here.get(batch_size, 0) + count
+        return found
+
     def next_round(self, concurrency: int) -> int:
         """The number of the first round that nobody has played there."""
         rounds = [

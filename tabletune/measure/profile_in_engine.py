@@ -77,12 +77,8 @@ class CellSamples:
         if len(self.samples_s) < 2:
             return None
         samples: np.ndarray = np.asarray(self.samples_s)
-        if len(self.context_tok) != len(self.samples_s):
-            return estimate_step_time(samples, kind=kind)
-        if slope_s_per_tok is None:
-            samples = at_context(samples, self.context_tok, reference_tok)
-        else:
-            samples = samples + slope_s_per_tok * (reference_tok - np.asarray(self.context_tok))
+        if len(self.context_tok) == len(self.samples_s):
+            samples = at_context(samples, self.context_tok, reference_tok, slope_s_per_tok)
         return estimate_step_time(samples, kind=kind)
 
     def cell(self, batch_size: int, draft_length: int, problem: str = "") -> Cell:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from tabletune.core.context import request_slopes
+from tabletune.core.context import TELLING_BATCH_SIZES, CellKey, request_slopes
 from tabletune.core.plausibility import PlausibilityLimits, plausibility
 from tabletune.core.step_time import StepTimeEstimate
 from tabletune.measure.clock import Clock
@@ -12,9 +12,6 @@ from tabletune.measure.profile_in_engine import CellSamples, StepKind
 from tabletune.measure.progress import Progress
 from tabletune.records.step_profile import Cell
 
-CellKey = tuple[int, int]
-#: So many batch sizes tell how step time rises with the context better than a cell by itself.
-TELLING_BATCH_SIZES = 3
 Estimates = Mapping[CellKey, StepTimeEstimate]
 
 
@@ -38,7 +35,7 @@ class ProfileState:
 
     def estimates(self, kind: StepKind, reference_tok: float) -> dict[CellKey, StepTimeEstimate]:
         """The step time at `reference_tok` of context of every cell that has one."""
-        per_request = request_slopes(self._known())
+        per_request = self.request_slopes()
         found = {
             (b, k): cell.estimate(kind, reference_tok, b * per_request(k))
             for (b, k), cell in self.cells.items()
@@ -49,14 +46,17 @@ class ProfileState:
         """What `BatchMeasurer.measure` takes; None while few batch sizes have told it."""
         if len({b for b, _ in self.cells}) < TELLING_BATCH_SIZES:
             return None
-        return request_slopes(self._known())
+        return self.request_slopes()
 
-    def _known(self) -> dict[CellKey, tuple[list[float], list[float]]]:
-        return {
+    def request_slopes(self) -> Callable[[int], float]:
+        """Draft length → seconds per step, request and token of context, from all cells whose
+        samples' contexts are known (core/context.py)."""
+        known = {
             key: (cell.samples_s, cell.context_tok)
             for key, cell in self.cells.items()
             if len(cell.context_tok) == len(cell.samples_s)
         }
+        return request_slopes(known)
 
     def records(self, problems: Mapping[CellKey, str]) -> tuple[Cell, ...]:
         """The cells as records, in order; those with a problem are rejected."""

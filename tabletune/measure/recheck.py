@@ -36,12 +36,7 @@ def correction_of(setup: Setup, bench: Bench, outcome: Outcome) -> Correction | 
     """How the candidate is corrected; None where it is not, or must not be."""
     if setup.envelope is None:
         return None
-    found = outcome.measurements
-    steps = dict[int, dict[int, int]]()
-    for key, series in found.series.items():
-        here = steps.setdefault(key.concurrency, {})
-        for batch_size, count in series.steps.items():
-            here[batch_size] = here.get(batch_size, 0) + count
+    steps = outcome.measurements.steps_by_size()
     comparisons = compare_all(setup, bench, outcome)
     return correct(setup.candidate.dense(), comparisons, steps, setup.envelope)
 

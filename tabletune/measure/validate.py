@@ -226,13 +226,8 @@ def _to_be_corrected(
     if setup.envelope is None:
         return False
     better = [c for c in comparisons if c.standing == "fails" or c.high < below]
-    concurrency = {c.concurrency for c in comparisons}
-    steps: dict[int, dict[int, int]] = {c: {} for c in concurrency}
-    for key, series in outcome.measurements.series.items():
-        if key.concurrency in concurrency:
-            here = steps[key.concurrency]
-            for batch_size, count in series.steps.items():
-                here[batch_size] = here.get(batch_size, 0) + count
+    here = {c.concurrency for c in comparisons}
+    steps = {c: s for c, s in outcome.measurements.steps_by_size().items() if c in here}
     return correct(setup.candidate.dense(), better, steps, setup.envelope) is not None
 
 

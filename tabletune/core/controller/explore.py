@@ -10,7 +10,7 @@ Two reasons to probe a length K':
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -193,8 +193,7 @@ def _shortened(option: _Option, most_steps: int) -> _Option:
     if option.steps <= most_steps:
         return option
     steps = most_steps if 2 * most_steps >= option.steps else 0
-    cost_s = option.cost_s * steps / option.steps
-    return _Option(option.column, steps, cost_s, option.value, option.rank)
+    return replace(option, steps=steps, cost_s=option.cost_s * steps / option.steps)
 
 
 def _knowledge_gradient(known: Known, outlook: Outlook, row: int, steps: int) -> FloatArray:
