@@ -5,12 +5,12 @@
         [--profile-methods '--batch-sizes 8,64 --lengths 0,2,4'] [--controller '--flat 0 …']
 
 The scenarios are of one deployment: what they ask of the engine is the same. What --work does not
-hold of its records is measured first (`bench.run --model`). Then come bench.profile_methods and
-bench.controller_engine, each with the options given and unless their results are there, and the
-scenarios in their order, which go on where they were. Results are OUT/NAME.json,
-OUT/profile_methods.json and OUT/controller.json. A benchmark that fails is told of, and the next
-one begins. Ends with 0 when all is measured, with 75 when the time limit came first, with 1 when
-something failed.
+hold of its records is measured first (`bench.run --model`, with --validate). Then come
+bench.profile_methods and bench.controller_engine, each with the options given and unless their
+results are there, and the scenarios in their order, which go on where they were. Results are
+OUT/NAME.json, OUT/profile_methods.json and OUT/controller.json. A benchmark that fails is told of,
+and the next one begins. Ends with 0 when all is measured, with 75 when the time limit came first,
+with 1 when something failed.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from bench import controller_engine, profile_methods
 from bench.evaluation.engine import BenchEngine, bench_engine, bench_session
 from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
 from bench.evaluation.workspace_facts import Facts, measure, request_of
-from bench.run import GO_ON, booted_with, compare_scenario
+from bench.run import GO_ON, VALIDATE, booted_with, compare_scenario
 from tabletune.commands.console import TerminalProgress
 from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.workspace import Workspace
 
 SAME = (
     *("target", "drafter", "method", "max_num_seqs", "max_draft_length"),
@@ -94,8 +95,9 @@ class _Campaign:
                 self._scenarios, self._request, self._target, folder, progress, switches
             ) as session,
         ):
-            evidence = measure(self._request, self._target, self._options.work, session)
-            facts = Facts(self._request, self._target, evidence)
+            work, validating = self._options.work, self._options.validate
+            evidence = measure(self._request, self._target, work, session, validating)
+            facts = Facts(self._request, self._target, evidence, Workspace(work))
             survival, live = booted_with(self._scenarios[0]), None
 
             def engine() -> BenchEngine:
@@ -210,6 +212,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="a folder")
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--profile-methods", default="", help="options of bench.profile_methods")
+    parser.add_argument("--validate", action="store_true", help=VALIDATE)
     parser.add_argument("--controller", default="", help="options of bench.controller_engine")
     return parser
 

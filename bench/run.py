@@ -7,7 +7,8 @@
 
 SCENARIO is a name in bench/scenarios or a path. FOLDER is that of an earlier `tabletune run` or
 `tabletune profile` of the same deployment: its plan, qualification, profile and prior are used.
-With --model, what it lacks of them is measured first, on the same boot. Every window is kept in
+With --model, what it lacks of them is measured first, on the same boot; with --validate the table
+is then validated there, and the tuned table is what that makes of it. Every window is kept in
 FOLDER/bench/NAME, so that a run that was stopped goes on where it was. Ends with 0 when all is
 measured, with 75 when the time limit came first (start it again), with 1 when something is wrong.
 The result file is written after each load, and at the end.
@@ -55,10 +56,11 @@ from tabletune.measure.qualify_fallback import NothingQualified
 from tabletune.pipeline.identify import Unsupported, identify_target
 from tabletune.pipeline.request_checks import RequestError
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
-from tabletune.pipeline.workspace import WorkspaceError
+from tabletune.pipeline.workspace import Workspace, WorkspaceError
 
 GO_ON = 75
 """Exit status: the time limit came first; the same command goes on (EX_TEMPFAIL)."""
+VALIDATE = "with --model: validate the table on that engine too, and compare what comes of it"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -89,6 +91,9 @@ def main(arguments: list[str] | None = None) -> int:
 def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
     """Boot, measure what the folder lacks, compare, write; the exit status."""
     folder = options.work / "bench"
+    if options.validate and not options.model:
+        print("expected --model with --validate, found none", file=sys.stderr)
+        return 1
     if options.model and options.records_of:
         print("expected --model or --records-of, found both", file=sys.stderr)
         return 1
@@ -104,8 +109,8 @@ def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
         TerminalProgress() as progress,
         bench_session([scenario], request, target, folder, progress) as session,
     ):
-        evidence = evidence or measure(request, target, options.work, session)
-        facts = Facts(request, target, evidence)
+        evidence = evidence or measure(request, target, options.work, session, options.validate)
+        facts = Facts(request, target, evidence, Workspace(options.work))
         engine = bench_engine(session, evidence, folder, booted_with(scenario))
         return compare_scenario(scenario, facts, engine, options, begun_s + options.limit_s)
 
@@ -145,7 +150,8 @@ def compare_scenario(
     )
     first = scenario.traffic[0] if scenario.traffic else None
     tuned = facts.tuned(first, first=True)
-    known = facts.known(first, tuple(tuned.table.dense()))
+    result.table_notes = tuned.table.notes
+    known = facts.known(first, first=True)
     engine.know(scenario, known)
     if first is not None:
         engine.switch(first)
@@ -179,7 +185,7 @@ def _all_bouts(comparison: Comparison, facts: Facts, result: Result, progress: P
     scenario, engine = comparison.scenario, comparison.engine
     for bout in bouts(scenario):
         first = not scenario.traffic or bout.traffic == scenario.traffic[0]
-        known = facts.known(bout.traffic, tuple(facts.tuned(bout.traffic, first).table.dense()))
+        known = facts.known(bout.traffic, first)
         stale = None if first else tuple(facts.tuned(scenario.traffic[0], True).table.dense())
         compared = _adapting(arms(scenario, known, stale), engine)
         if bout.traffic is not None:
@@ -221,6 +227,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--print-profile-command", action="store_true")
     parser.add_argument("--model", default="")
     parser.add_argument("--drafter", default="")
+    parser.add_argument("--validate", action="store_true", help=VALIDATE)
     return parser
 
 

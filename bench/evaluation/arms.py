@@ -23,6 +23,9 @@ from tabletune.simulate.rivals.documented_table import documented_table
 from tabletune.simulate.rivals.length_schedule import LengthSchedulePolicy
 from tabletune.simulate.scenarios.roster import PROFILED, SCHEDULE
 
+AS_BUILT = "tuned table as built"
+"""The tuned table before a validation corrected it, where one did."""
+
 Lengths = tuple[int, ...]
 """A dense table: [b] for batch size b, index 0 unused."""
 
@@ -55,7 +58,8 @@ class Known:
     """What is known about one engine, from its workspace.
 
     surface: profiled step times. expected_tokens: float64[K_max+1] for the traffic at hand,
-    true where acceptance is synthetic. tuned: the table that TableTune builds for it.
+    true where acceptance is synthetic. tuned: the table that TableTune promotes for it. built: what
+    it was before a validation corrected it; empty, or the same, where none did.
     """
 
     surface: StepTimes
@@ -65,6 +69,7 @@ class Known:
     longest: int
     expected_tokens: FloatArray
     tuned: Lengths
+    built: Lengths = ()
 
     def within(self, lengths: Sequence[int]) -> Lengths:
         """A dense table with every length that the envelope lacks made the next shorter one."""
@@ -110,6 +115,8 @@ def tables(scenario: Scenario, known: Known) -> dict[str, Lengths]:
         "tuned table": lambda: known.tuned,
         "oracle table": known.oracle,
     }
+    if known.built not in ((), known.tuned):
+        made[AS_BUILT] = known.built
     return made | {name: make() for name, make in others.items() if name in scenario.policies}
 
 

@@ -39,7 +39,7 @@ READING = (
 
 @dataclass
 class Result:
-    """What is known so far."""
+    """What is known so far. table_notes: of the tuned table, what corrected it among them."""
 
     scenario: Scenario
     cells: Cells
@@ -49,6 +49,7 @@ class Result:
     work: pathlib.Path
     boot_time_s: float = 0.0
     controller_left_out: str | None = None
+    table_notes: tuple[str, ...] = ()
     prompt_tok: float = 0.0
     policies_cost: dict[str, object] = field(default_factory=dict[str, object])
     controller: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -95,6 +96,7 @@ class Result:
             "scenario": scenario.model_dump(mode="json"),
             "prompt_tok": self.prompt_tok,
             "boot_time_s": round(self.boot_time_s, 1),
+            "table_notes": list(self.table_notes),
             "loads": self.loads(),
             "loads_planned": len(scenario.loads) * max(1, len(scenario.traffic)),
             "policy_cost": self.policies_cost,

@@ -7,10 +7,11 @@ import pathlib
 from dataclasses import dataclass
 
 from bench.controller_engine import prior_of
-from bench.evaluation.arms import Known, Lengths, expected_tokens_of
+from bench.evaluation.arms import Known, expected_tokens_of
 from bench.evaluation.scenario import Scenario, Traffic
 from tabletune.measure.clock import SystemClock
-from tabletune.pipeline.build import Evidence, build_version
+from tabletune.pipeline.build import Build, Evidence, build_version
+from tabletune.pipeline.corrected import keep_correction, with_corrections
 from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.run_context import RunContext
@@ -18,6 +19,7 @@ from tabletune.pipeline.session import EngineSession
 from tabletune.pipeline.stage_acceptance import stage_acceptance
 from tabletune.pipeline.stage_profile import stage_profile
 from tabletune.pipeline.stage_qualify import stage_qualify
+from tabletune.pipeline.stage_validate import validate_on_plugin_engine
 from tabletune.pipeline.workspace import Workspace
 from tabletune.records.acceptance import AcceptancePrior
 from tabletune.records.evidence import expected_tokens_of as measured_tokens
@@ -42,22 +44,34 @@ class WorkspaceMismatchError(RuntimeError):
 
 @dataclass(frozen=True)
 class Facts:
-    """A deployment: what was asked for, what it runs on, and its records."""
+    """A deployment: what was asked for, what it runs on, and its records.
+
+    workspace: where its records are kept, with what validations made of its table.
+    """
 
     request: RunRequest
     target: Target
     evidence: Evidence
+    workspace: Workspace
 
     def tuned(self, traffic: Traffic | None, first: bool) -> TableVersion:
-        """The table that TableTune builds: from its own measured prior for the traffic that it
-        was measured under, from the true survival after a switch."""
+        """The table that TableTune promotes: for the traffic that it was measured under built
+        from its own measured prior, and as validations have corrected it; after a switch from
+        the true survival."""
+        built = self._built(traffic, first)
+        if not first:
+            return built.version
+        identity = self.evidence.fingerprint.identity
+        return with_corrections(self.workspace, identity, built).version
+
+    def _built(self, traffic: Traffic | None, first: bool) -> Build:
         evidence = self.evidence
         if traffic is not None and not first:
             prior = prior_of(evidence.prior, list(traffic.survival))
             evidence = dataclasses.replace(evidence, prior=prior)
-        return build_version(self.request, evidence, evidence.padded_tokens()).version
+        return build_version(self.request, evidence, evidence.padded_tokens())
 
-    def known(self, traffic: Traffic | None, tuned: Lengths) -> Known:
+    def known(self, traffic: Traffic | None, first: bool) -> Known:
         """For the arms of a comparison under a traffic."""
         evidence, plan = self.evidence, self.evidence.plan
         if traffic is None:
@@ -71,7 +85,8 @@ class Facts:
             max_num_seqs=self.request.max_num_seqs,
             longest=plan.max_draft_length,
             expected_tokens=tokens,
-            tuned=tuned,
+            tuned=tuple(self.tuned(traffic, first).table.dense()),
+            built=tuple(self._built(traffic, first).version.table.dense()),
         )
 
 
@@ -119,9 +134,15 @@ def request_of(scenario: Scenario, engine: pathlib.Path, model: str, drafter: st
 
 
 def measure(
-    request: RunRequest, target: Target, folder: pathlib.Path, session: EngineSession
+    request: RunRequest,
+    target: Target,
+    folder: pathlib.Path,
+    session: EngineSession,
+    correcting: bool = False,
 ) -> Evidence:
     """What the folder does not hold yet is measured, on the session's engine, and kept there.
+
+    correcting: then validate the table on that engine, and keep what it is corrected to.
 
     Raises:
         EngineError, NothingQualified, AcceptanceError, WorkspaceError: see there.
@@ -135,7 +156,24 @@ def measure(
         plan, qualification = stage_qualify(run)
         prior = stage_acceptance(run, plan)
         profile = stage_profile(run, plan, qualification, measured_tokens(prior))
-    return Evidence(target.fingerprint, plan, qualification, profile, prior)
+        evidence = Evidence(target.fingerprint, plan, qualification, profile, prior)
+        if correcting:
+            _correct(run, evidence)
+    return evidence
+
+
+def _correct(run: RunContext, evidence: Evidence) -> None:
+    """Once for a version: one that a validation has seen is not validated again."""
+    workspace, identity = run.workspace, evidence.fingerprint.identity
+    build = build_version(run.request, evidence, evidence.padded_tokens())
+    version = build.version
+    name = f"seen-{version.content_hash[:16]}"
+    if workspace.load(identity, TableVersion, name) is not None:
+        return
+    found = validate_on_plugin_engine(run, evidence.plan, build)
+    if found.corrected is not None:
+        keep_correction(workspace, identity, version, found.version)
+    workspace.save(identity, version, name)
 
 
 def read_evidence(folder: pathlib.Path, fingerprint: Fingerprint, records_of: str = "") -> Evidence:

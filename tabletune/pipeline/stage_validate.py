@@ -4,6 +4,8 @@ Where some fixed length measures better at some load, the candidate is corrected
 corrected table is validated in its place.
 """
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -107,6 +109,23 @@ def default_concurrencies(max_num_seqs: int) -> tuple[int, ...]:
     return tuple(sorted({1, max(1, max_num_seqs // 4), max_num_seqs}))
 
 
+@dataclass(frozen=True)
+class OnPluginEngine:
+    """What the measuring engine says of a candidate, before other engines are asked.
+
+    Attributes:
+        version: the candidate, or what it was corrected to; `setup` and `outcome` are its own.
+        corrected: see `Validated`.
+    """
+
+    setup: Setup
+    bench: Bench
+    subject: Subject
+    version: TableVersion
+    outcome: Outcome
+    corrected: tuple[TableVersion, Verdict] | None
+
+
 def stage_validate(
     run: RunContext,
     plan: CapturePlan,
@@ -122,16 +141,40 @@ def stage_validate(
     Raises:
         EngineError: an engine did not start, or died.
     """
-    live = run.session.measuring(plan)
-    bench = _bench(run, live)
-    subject = Subject(
-        engine=live.api,
-        model=live.model.name,
-        lengths=plan.lengths,
-        always_proposes=run.request.step_kind == "constant",
-    )
+    beside = run.target.platform == "cpu"
+    ask_others = _side_by_side if beside else _one_after_the_other
+    with _death_told(run):
+        found = _on_plugin_engine(run, plan, build, incumbent)
+        ask_others(run, found)
+        verdict = _kept(run, conclude(found.setup, found.bench, found.outcome))
+        return Validated(found.version, verdict, found.corrected)
+
+
+def validate_on_plugin_engine(
+    run: RunContext,
+    plan: CapturePlan,
+    build: Build,
+    incumbent: TableVersion | None = None,
+) -> OnPluginEngine:
+    """The part of a validation that needs no other engine: the candidate against every
+    alternative on the measuring engine, and what it is corrected to. No verdict on that.
+
+    Raises:
+        EngineError: the engine did not start, or died.
+    """
+    with _death_told(run):
+        return _on_plugin_engine(run, plan, build, incumbent)
+
+
+@contextlib.contextmanager
+def _death_told(run: RunContext) -> Iterator[None]:
+    """In place of the trouble that the measuring engine's death caused, its death.
+
+    Raises:
+        EngineDied: the measuring engine died.
+    """
     try:
-        return _validated(run, _setup(run, plan, build.version, incumbent), bench, subject, build)
+        yield
     except ENGINE_TROUBLE as error:
         live_now = run.session.measuring_if_up()
         death = None if live_now is None else live_now.death("validating", run.clock)
@@ -165,34 +208,38 @@ def _setup(
     )
 
 
-def _validated(
-    run: RunContext, setup: Setup, bench: Bench, subject: Subject, build: Build
-) -> Validated:
-    version, corrected = build.version, None
+def _on_plugin_engine(
+    run: RunContext, plan: CapturePlan, build: Build, incumbent: TableVersion | None
+) -> OnPluginEngine:
+    live = run.session.measuring(plan)
+    bench = _bench(run, live)
+    subject = Subject(
+        engine=live.api,
+        model=live.model.name,
+        lengths=plan.lengths,
+        always_proposes=run.request.step_kind == "constant",
+    )
+    setup = _setup(run, plan, build.version, incumbent)
     outcome = measure_on_plugin_engine(setup, bench, subject)
     correction = correction_of(setup, bench, outcome)
-    if correction is not None:
-        version = corrected_version(build, correction)
-        outcome.remarks.append(f"corrected to table version {version.content_hash[:12]}")
-        corrected = (build.version, _kept(run, conclude(setup, bench, outcome)))
-        for change in correction.changes:
-            run.progress.say(f"corrected, {change.words()}")
-        # Once only: what is corrected again and again follows the noise.
-        after = replace(
-            setup,
-            candidate=version.table,
-            candidate_version=version.content_hash,
-            envelope=None,
-        )
-        outcome = corrected_outcome(setup, after, bench, subject, outcome)
-        outcome.remarks = [f"corrected from table version {build.version.content_hash[:12]}"]
-        outcome.remarks += [change.words() for change in correction.changes]
-        setup = after
-    beside = run.target.platform == "cpu"
-    (_side_by_side if beside else _one_after_the_other)(
-        run, setup, bench, subject, version, outcome
+    if correction is None:
+        return OnPluginEngine(setup, bench, subject, build.version, outcome, None)
+    version = corrected_version(build, correction)
+    outcome.remarks.append(f"corrected to table version {version.content_hash[:12]}")
+    corrected = (build.version, _kept(run, conclude(setup, bench, outcome)))
+    for change in correction.changes:
+        run.progress.say(f"corrected, {change.words()}")
+    # Once only: what is corrected again and again follows the noise.
+    after = replace(
+        setup,
+        candidate=version.table,
+        candidate_version=version.content_hash,
+        envelope=None,
     )
-    return Validated(version, _kept(run, conclude(setup, bench, outcome)), corrected)
+    outcome = corrected_outcome(setup, after, bench, subject, outcome)
+    outcome.remarks = [f"corrected from table version {build.version.content_hash[:12]}"]
+    outcome.remarks += [change.words() for change in correction.changes]
+    return OnPluginEngine(after, bench, subject, version, outcome, corrected)
 
 
 def _kept(run: RunContext, verdict: Verdict) -> Verdict:
@@ -200,29 +247,17 @@ def _kept(run: RunContext, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _side_by_side(
-    run: RunContext,
-    setup: Setup,
-    bench: Bench,
-    subject: Subject,
-    version: TableVersion,
-    outcome: Outcome,
-) -> None:
-    with run.session.stock_and_plain(version) as (stock, plain):
+def _side_by_side(run: RunContext, found: OnPluginEngine) -> None:
+    setup, bench, subject, outcome = found.setup, found.bench, found.subject, found.outcome
+    with run.session.stock_and_plain(found.version) as (stock, plain):
         measure_beside(setup, bench, subject, [_stock(stock), _plain(plain)], outcome)
 
 
-def _one_after_the_other(
-    run: RunContext,
-    setup: Setup,
-    bench: Bench,
-    subject: Subject,
-    version: TableVersion,
-    outcome: Outcome,
-) -> None:
+def _one_after_the_other(run: RunContext, found: OnPluginEngine) -> None:
+    setup, bench, subject, outcome = found.setup, found.bench, found.subject, found.outcome
     measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
     run.session.stop_measuring()
-    with run.session.stock(version) as stock:
+    with run.session.stock(found.version) as stock:
         measure_elsewhere(setup, bench, [_stock(stock)], outcome)
     with run.session.plain() as plain:
         measure_elsewhere(setup, bench, [_plain(plain)], outcome)

@@ -2,6 +2,7 @@
 
 import json
 import pathlib
+import shutil
 import sys
 from typing import Any
 
@@ -10,6 +11,10 @@ from deployment import Deployment, new_deployment
 
 from bench import run as bench_run
 from bench.evaluation import engine as bench_engine
+from tabletune.pipeline.corrected import keep_correction
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.table import TableVersion, table_from_dense
+from tabletune.records.vllm_format import to_vllm
 
 HERE = pathlib.Path(__file__).parent
 LOADS = [{"kind": "closed", "concurrency": 2}, {"kind": "closed", "concurrency": 4}]
@@ -162,3 +167,32 @@ def test_another_deployments_folder_is_refused(
     assert call(made, scenario(tmp_path), out) == 1
     assert "is missing for" in capsys.readouterr().err
     assert sys.exc_info() == (None, None, None)
+
+
+def test_the_tuned_table_is_what_a_validation_made_of_it(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made, out = with_policies(new_deployment(tmp_path)), tmp_path / "result.json"
+    path = scenario(tmp_path, loads=LOADS[1:], policies=["fixed", "tuned table"])
+    assert call(made, path, out, "--validate") == 1
+    assert "expected --model with --validate" in capsys.readouterr().err
+    model = ("--model", str(made.model))
+    assert call(made, path, out, *model, "--validate") == 0
+    assert len(made.engine.boots()) == 1, "validated and compared on the engine that measured"
+    records = next((made.out / "records").glob("*"))
+    seen = sorted(records.glob("seen-*"))
+    assert len(seen) == 1
+    built = TableVersion.from_json(seen[0].read_bytes())
+    for old in records.glob("corrected-*"):  # whatever this noisy host made of it
+        old.unlink()
+    other = 0 if max(built.table.dense()) else 2
+    table = table_from_dense([0, *[other] * 4], built.table.max_draft_length)
+    parents = built.parents.model_copy(update={"previous_version": built.content_hash})
+    after = built.model_copy(update={"table": table, "parents": parents})
+    keep_correction(Workspace(made.out), records.name, built, after)
+    shutil.rmtree(made.out / "bench" / "small")
+    assert call(made, path, out, *model, "--validate") == 0
+    assert sorted(records.glob("seen-*")) == seen, "not validated again"
+    tables = json.loads(out.read_text())["loads"][0]["tables"]
+    assert tables["tuned table"] == [[1, 4, other]]
+    assert tables["tuned table as built"] == to_vllm(built.table)
