@@ -5,28 +5,30 @@ and out for the other (bench/evaluation/taken_out.py), in random order.
 """
 
 import contextlib
+import dataclasses
 import os
 import pathlib
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 import httpx
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from bench.evaluation.engine import engine_path
+from bench.evaluation.equal_work import Work, done_in, ratio_at_equal_work
 from bench.overhead_engines import BOOT_S, Setting, interval, launch_with, promoted_in
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.launch import PluginMode
 from tabletune.measure.load import ClosedLoop, LoadRequest
-from tabletune.measure.metrics import parse_counters
+from tabletune.measure.metrics import DRAFTS, GENERATED
 from tabletune.measure.runner import start_engine
 from tabletune.records.boot_table import boot_table
 from tabletune.records.vllm_format import to_vllm
 
-POLL_S = 0.005
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
 SETTLE_S = 0.5
 RAMP_S = 5.0
 OUT, IN = "out", "in"
@@ -35,7 +37,8 @@ OUT, IN = "out", "in"
 def one_engine(
     setting: Setting, pairs: int, window_s: float, logs: pathlib.Path | None
 ) -> dict[str, Any]:
-    """Tokens per second with the plugin in and out, in `pairs` pairs of windows, and the ratio.
+    """What was done with the plugin in and out, in `pairs` pairs of windows, and the ratio: of
+    tokens per second, and at equal work (bench/evaluation/equal_work.py).
 
     logs: a new folder for the engine's log, None to throw it away.
     """
@@ -60,19 +63,19 @@ def one_engine(
             if not answer.json()["active"]:
                 raise RuntimeError(f"the plugin is off: {api.status()}; see {log}")
 
-        def generated_tok() -> float:
-            return parse_counters(api.metrics_text()).generation_tok
+        def read() -> tuple[float, float, float]:
+            return counters(api.metrics_text())
 
         requests = _requests(setting)
         model, rng = api.model().name, np.random.default_rng(0)
-        windows: dict[str, list[float]] = {IN: [], OUT: []}
+        windows: dict[str, list[Work]] = {IN: [], OUT: []}
         with ClosedLoop(api.address, model, requests, setting.size):
             time.sleep(RAMP_S)
             for number in range(pairs):
                 for where in rng.permutation([IN, OUT]).tolist():
                     put(where)
                     time.sleep(SETTLE_S)
-                    windows[where].append(rate_tok_s(generated_tok, window_s))
+                    windows[where].append(done_in(read, window_s, time.perf_counter, time.sleep))
                 print(f"pair {number + 1} of {pairs}", file=sys.stderr)
             put(IN)
             time.sleep(2.0)
@@ -85,8 +88,11 @@ def one_engine(
         ),
         "table": to_vllm(boot_table(version).table),
         "window_s": window_s,
-        "tok_s": {where: [round(v, 2) for v in values] for where, values in windows.items()},
-        "ratio": interval(np.array(windows[IN]) / np.array(windows[OUT])),
+        "windows": {side: [dataclasses.asdict(w) for w in of] for side, of in windows.items()},
+        "ratio": interval(
+            [a.rate_tok_s / b.rate_tok_s for a, b in zip(windows[IN], windows[OUT], strict=True)]
+        ),
+        "ratio_at_equal_work": ratio_at_equal_work(windows[IN], windows[OUT]),
         "plugin": {
             "active": status["active"],
             "mode": controller["mode"],
@@ -96,24 +102,14 @@ def one_engine(
     }
 
 
-def rate_tok_s(
-    generated_tok: Callable[[], float],
-    window_s: float,
-    now_s: Callable[[], float] = time.perf_counter,
-    sleep: Callable[[float], None] = time.sleep,
-) -> float:
-    """Growth of a counter that moves in steps, over a time that begins and ends as it moves."""
-
-    def moved() -> tuple[float, float]:
-        before = generated_tok()
-        while (now := generated_tok()) == before:
-            sleep(POLL_S)
-        return now_s(), now
-
-    begun_s, begun = moved()
-    sleep(window_s)
-    ended_s, ended = moved()
-    return (ended - begun) / (ended_s - begun_s)
+def counters(page: str) -> tuple[float, float, float]:
+    """Generated tokens, drafts and prompt tokens so far, of a metrics page."""
+    sums = dict.fromkeys((GENERATED, DRAFTS, PROMPT_TOKENS), 0.0)
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.name in sums:
+                sums[sample.name] += sample.value
+    return sums[GENERATED], sums[DRAFTS], sums[PROMPT_TOKENS]
 
 
 def _requests(setting: Setting) -> list[LoadRequest]:

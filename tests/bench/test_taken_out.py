@@ -6,7 +6,7 @@ import fake_vllm
 import pytest
 
 from bench.evaluation import taken_out
-from bench.overhead_one_engine import rate_tok_s
+from bench.overhead_one_engine import counters
 from tabletune_vllm.errors import RequestError
 from tabletune_vllm.live.follow import Following
 from tabletune_vllm.runtime import Runtime
@@ -70,15 +70,16 @@ def test_out_leaves_nothing_of_the_plugins_and_in_brings_it_back(
         runtime.swap_table({"plugin": "away"})
 
 
-def test_a_rate_is_read_between_two_moves_of_the_counter() -> None:
-    """A counter that moves by 8 every 0.4 s, looked at now and then."""
-    clock = [0.0]
-
-    def look() -> float:
-        clock[0] += 0.003
-        return 8.0 * int(clock[0] / 0.4)
-
-    def sleep(seconds: float) -> None:
-        clock[0] += seconds
-
-    assert rate_tok_s(look, 3.0, lambda: clock[0], sleep) == pytest.approx(20.0, rel=0.01)
+def test_counters_are_summed_over_engines() -> None:
+    page = "\n".join(
+        f'vllm:{name}_total{{engine="{engine}"}} {value}'
+        for engine in (0, 1)
+        for name, value in (
+            ("generation_tokens", 10),
+            ("prompt_tokens", 3),
+            ("spec_decode_num_drafts", 4),
+            ("other", 7),
+        )
+    )
+    assert counters(page + "\n") == (20, 8, 6)
+    assert counters("") == (0, 0, 0)
