@@ -35,6 +35,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -219,18 +220,28 @@ def resident_mib() -> float:
 
 
 def turn_ms() -> dict[str, float]:
-    """Processor milliseconds of one turn a second at 100 steps a second, in mode adapt."""
+    """Processor milliseconds of one turn a second at 100 steps a second, in mode adapt; and of
+    its longest piece between two moments at which the engine's thread may take over."""
     from bench.overhead_turn import adapting_loop, serve_a_second
 
     loop, scheduler, clock = adapting_loop(BATCH)
     spent: list[float] = []
+    longest: list[float] = []
     for _ in range(60):
         at = serve_a_second(scheduler, clock)
-        begun = time.thread_time()
+        marks = [time.thread_time()]
+        loop.breathe = partial(_mark, marks)
         loop.turn(at)
-        spent.append((time.thread_time() - begun) * 1e3)
+        _mark(marks)
+        spent.append((marks[-1] - marks[0]) * 1e3)
+        longest.append(float(np.diff(marks).max()) * 1e3)
     low, middle, high = np.quantile(spent, (0.1, 0.5, 0.9)).round(2).tolist()
-    return {"median": middle, "p10": low, "p90": high, "turns": len(spent)}
+    pieces = {"longest_piece": round(float(np.median(longest)), 2)}
+    return {"median": middle, "p10": low, "p90": high, "turns": len(spent), **pieces}
+
+
+def _mark(marks: list[float]) -> None:
+    marks.append(time.thread_time())
 
 
 if __name__ == "__main__":

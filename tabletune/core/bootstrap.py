@@ -126,7 +126,7 @@ def widened(
 
     >>> found = widened(RatioEstimate(1.0, 0.97, 1.03), 0.01)
     >>> round(found.low, 3), round(found.high, 3)
-    (0.965, 1.036)
+    (0.964, 1.036)
     """
     check_confidence(confidence)
     if not 0 <= log_error < math.inf:

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tabletune.core.errors import CoreError, NoTableError
-from tabletune.core.goodput import predicted_goodput_tok_s
-from tabletune.core.surface import StepTimes
+from tabletune.core.surface import DenseStepTimes, StepTimes
 from tabletune.core.words import ArrayLike, FloatArray
 
 BoolArray: TypeAlias = npt.NDArray[np.bool_]
@@ -74,17 +73,25 @@ def goodput_map(
         raise CoreError("max_batch_size", "at least 1", max_batch_size, "pass max_num_seqs")
     tokens_at, longest = tokens_function(expected_tokens)
     lengths = tuple(k for k in surface.draft_lengths if longest is None or k <= longest)
-    goodput = np.zeros((max_batch_size, len(lengths)))
-    usable = np.zeros(goodput.shape, dtype=np.bool_)
-    for b in range(1, max_batch_size + 1):
-        for j, k in enumerate(lengths):
-            if not surface.covered(b, k):
-                continue
-            goodput[b - 1, j] = predicted_goodput_tok_s(
-                b, tokens_at(b, k), surface.step_time_s(b, k)
-            )
-            inside = envelope is None or envelope(b, k)
-            usable[b - 1, j] = inside and (allowed is None or k in allowed)
+    times_s = _step_times_s(surface, lengths, max_batch_size)
+    covered = ~np.isnan(times_s)
+    wrong = times_s[covered & ~(np.isfinite(times_s) & (times_s > 0))]
+    if wrong.size:
+        raise CoreError(
+            "step_time_s", "a finite time > 0", float(wrong[0]), "measure the cell again"
+        )
+    tokens = np.ones(times_s.shape)
+    if not callable(expected_tokens):
+        tokens *= [tokens_at(1, k) for k in lengths]
+    usable = covered & [allowed is None or k in allowed for k in lengths]
+    if callable(expected_tokens) or envelope is not None:
+        for i, j in np.argwhere(covered).tolist():
+            b, k = i + 1, lengths[j]
+            if callable(expected_tokens):
+                tokens[i, j] = tokens_at(b, k)
+            usable[i, j] &= envelope is None or envelope(b, k)
+    batch_sizes = np.arange(1.0, max_batch_size + 1)[:, None]
+    goodput = np.where(covered, batch_sizes * tokens / times_s, 0.0)
     empty = (np.flatnonzero(~usable.any(axis=1)) + 1).tolist() if lengths else [1]
     if empty:
         raise NoTableError(
@@ -93,6 +100,21 @@ def goodput_map(
             "measure up to the maximum batch size, allow more lengths or capture more graphs",
         )
     return GoodputMap(lengths, goodput, usable)
+
+
+def _step_times_s(surface: StepTimes, lengths: tuple[int, ...], max_batch_size: int) -> FloatArray:
+    """float64[B, L]; NaN where not covered."""
+    if isinstance(surface, DenseStepTimes):
+        dense = surface.dense_step_time_s()
+        if dense.shape[0] >= max_batch_size:
+            columns = [surface.draft_lengths.index(k) for k in lengths]
+            return np.array(dense[:max_batch_size, columns])
+    times_s = np.full((max_batch_size, len(lengths)), np.nan)
+    for b in range(1, max_batch_size + 1):
+        for j, k in enumerate(lengths):
+            if surface.covered(b, k):
+                times_s[b - 1, j] = surface.step_time_s(b, k)
+    return times_s
 
 
 def tokens_function(

@@ -6,11 +6,11 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from tabletune.core.errors import CoreError, NotCoveredError
 from tabletune.core.step_time import StepTimeEstimate
-from tabletune.core.words import Cell
+from tabletune.core.words import Cell, FloatArray
 
 PaddedTokens = Callable[[int, int], int | None]
 """(batch size, draft length) -> tokens that the step's CUDA graph is padded to; None: no graph."""
@@ -26,6 +26,15 @@ class StepTimes(Protocol):
     def draft_lengths(self) -> tuple[int, ...]: ...
     def covered(self, batch_size: int, draft_length: int) -> bool: ...
     def step_time_s(self, batch_size: int, draft_length: int) -> float: ...
+
+
+@runtime_checkable
+class DenseStepTimes(StepTimes, Protocol):
+    """Step times that are there as an array: a table is built from them in a tenth of the time."""
+
+    def dense_step_time_s(self) -> FloatArray:
+        """float64[B, L], [b-1, j] for batch size b and draft_lengths[j]; NaN where not covered."""
+        ...
 
 
 @dataclass(frozen=True)

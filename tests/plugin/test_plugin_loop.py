@@ -69,6 +69,21 @@ def test_adapt_repairs_a_bad_table_and_follow_does_not() -> None:
     assert worlds["adapt"].runtime.active
 
 
+def test_a_turn_lets_the_engines_thread_have_the_interpreter_between_its_parts() -> None:
+    world, breaths = World(mode="adapt"), [0]
+
+    def breathe() -> None:
+        breaths[0] += 1
+
+    world.loop.breathe = breathe
+    world.poll()
+    before = breaths[0]
+    world.poll(target([0, 0, 0, 0, 0]))
+    world.ticks(2, 5)
+    assert breaths[0] - before >= 5 * 4, "after reading, summing up, deciding, and at the end"
+    assert world.runtime.active
+
+
 def test_what_is_set_by_hand_suspends_the_controller_until_it_is_lifted() -> None:
     world = World(mode="adapt")
     world.poll(target([0, 0, 0, 0, 0]))

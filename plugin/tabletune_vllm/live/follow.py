@@ -60,6 +60,7 @@ class Following:
         if at.now_s - self._turned_s >= self.settings.tick_s / 2.0 or at.now_s < self._turned_s:
             self._turned_s = at.now_s
             decision = self.loop.turn(at)
+            self.loop.breathe()
         if self._teller is not None:
             self._teller.turned(self.loop, decision, at)
         self.published = self.status()

@@ -4,6 +4,8 @@ No thread and no clock in here: `turn` is called with the time, by the thread in
 or by a test.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
 from tabletune.core.controller.controller import Controller
@@ -27,7 +29,8 @@ class Loop:
     """The controller's surroundings in one engine.
 
     mode: what is done now, at most what the operator's setting allows. seed: of the
-    controller's random numbers. log: the decision log, None where none is wanted.
+    controller's random numbers. log: the decision log, None where none is wanted. breathe: called
+    between the parts of a turn, to let the engine's thread have the interpreter.
     """
 
     def __init__(
@@ -36,6 +39,7 @@ class Loop:
         settings: ControllerSettings,
         seed: int,
         log: DecisionLog | None,
+        breathe: Callable[[], None] = lambda: None,
     ) -> None:
         self.runtime = runtime
         self.settings = settings
@@ -49,6 +53,7 @@ class Loop:
         self._applier = Applier(runtime)
         self.reader = StepReader(runtime.observer.ring, runtime.observer.settle)
         self._log = log
+        self.breathe = breathe
         self._from_s: float | None = None
         self._full_drafts = not runtime.facts.method.startswith(SHORT_PROPOSALS)
 
@@ -119,6 +124,7 @@ class Loop:
             return None
         controller, settings = self.controller, self.settings
         columns = self.reader.read()
+        self.breathe()
         from_s = at.now_s if self._from_s is None else self._from_s
         observation = summarise(
             columns,
@@ -130,9 +136,12 @@ class Loop:
             stall_floor_s=settings.stall_floor_s,
         )
         self._from_s, self.observation = at.now_s, observation
+        self.breathe()
         decision = controller.tick(observation, at.now_s)
+        self.breathe()
         if self._log is not None:
             self._log.ticked(observation, decision, at)
+            self.breathe()
         self._act(decision, at)
         return decision
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 # Steps that wait for the background thread, at most: its turns are a second apart, and where
 # steps are so short that there are more of them, few requests make each cheap to complete.
 MOST_PENDING = 256
+#: The interpreter is one thread's at a time, and a thread that waits for it waits 5 ms before it
+#: asks: longer than a turn takes. A turn that sleeps this long now and then has it taken over.
+BREATH_S = 1e-4
 
 
 def start_following(
@@ -63,7 +66,7 @@ def _make(
     seed = secrets.randbits(53) if settings.seed is None else settings.seed
     trace = settings.trace
     log = None if trace is None else DecisionLog(trace, facts, settings.channel)
-    loop = Loop(runtime, ControllerSettings(), seed, log)
+    loop = Loop(runtime, ControllerSettings(), seed, log, lambda: time.sleep(BREATH_S))
     follower = open_follower(
         settings.source,
         settings.channel,

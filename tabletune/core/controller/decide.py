@@ -44,6 +44,9 @@ class _Surface:
     def step_time_s(self, batch_size: int, draft_length: int) -> float:
         return float(self.time_s[batch_size - 1, self.plane.lengths.index(draft_length)])
 
+    def dense_step_time_s(self) -> FloatArray:
+        return np.where(self.usable, self.time_s, np.nan)
+
 
 def propose(
     promoted: Promoted,
