@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from bench.evaluation.arms import AS_BUILT
 from bench.evaluation.result_set import File, ResultSet
 
 NOT_RUN = "not run"
@@ -148,10 +149,11 @@ def _switches(file: File) -> bool:
 def _worst_shares(files: Iterable[File]) -> str:
     parts: list[str] = []
     for file in files:
-        found = worst(file, "tuned table")
-        if found is not None:
-            name = file["scenario"]["name"]
-            parts.append(f"{name}: {with_interval(found[1])} at {found[0]}")
+        name = file["scenario"]["name"]
+        for policy, note in (("tuned table", ""), (AS_BUILT, ", as built")):
+            found = worst(file, policy)
+            if found is not None:
+                parts.append(f"{name}{note}: {with_interval(found[1])} at {found[0]}")
     return "; ".join(parts) or NOT_RUN
 
 
