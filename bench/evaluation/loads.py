@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
@@ -18,6 +18,7 @@ from bench.evaluation.scenario import AnyLoad, Closed, Jump, Poisson, Trace
 from tabletune.measure.api import EngineAddress
 from tabletune.measure.driven import Load
 from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest
+from tabletune.measure.loop_thread import LoopThread
 
 
 def is_open(load: AnyLoad) -> bool:
@@ -73,44 +74,32 @@ class Arrivals:
         self._requests, self._gaps = itertools.cycle(requests), itertools.cycle(gaps.tolist())
         self._most_open = most_open
         self.counts = LoadCounts()
-        self.done = threading.Event()
-        self._stop: asyncio.Event | None = None
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+        self._stop = asyncio.Event()
+        self._loop = LoopThread("arrivals", self._serve)
+        self.done = self._loop.done
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(RuntimeError):
-            self._loop.call_soon_threadsafe(self._end)
-        self._thread.join(timeout=30)
+        self._loop.tell(self._stop.set)
+        self._loop.join()
 
-    def _end(self) -> None:
-        if self._stop is not None:
-            self._stop.set()
-
-    def _run(self) -> None:
-        try:
-            self._loop.run_until_complete(self._serve())
-        finally:
-            self._loop.close()
-            self.done.set()
-
-    async def _serve(self) -> None:
-        self._stop = asyncio.Event()
+    async def _serve(self, ready: Callable[[], None]) -> None:
+        clock = asyncio.get_running_loop()
+        ready()
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         base = self._address.base_url
         open_now = set[asyncio.Task[None]]()
         async with httpx.AsyncClient(
             base_url=base, timeout=None, limits=limits, trust_env=False
         ) as http:
-            next_s = self._loop.time()
+            next_s = clock.time()
             while not self._stop.is_set():
                 next_s += next(self._gaps)
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._stop.wait(), max(0.0, next_s - self._loop.time()))
+                    await asyncio.wait_for(self._stop.wait(), max(0.0, next_s - clock.time()))
                 if len(open_now) >= self._most_open:
                     self.counts.failed += 1
                     self.counts.last_error = f"{self._most_open} requests were open already"

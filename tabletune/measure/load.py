@@ -5,9 +5,7 @@ costs it nothing while tokens flow. The loop runs on a thread of its own.
 """
 
 import asyncio
-import contextlib
 import itertools
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
@@ -15,6 +13,7 @@ from typing import Any, Self
 import httpx
 
 from tabletune.measure.api import EngineAddress
+from tabletune.measure.loop_thread import LoopThread
 
 
 @dataclass(frozen=True)
@@ -75,43 +74,24 @@ class ClosedLoop:
         self._address, self._model, self._requests = address, model, list(requests)
         self._target, self._once, self._keep_text = concurrency, once, keep_text
         self.counts = LoadCounts()
-        self.done = threading.Event()
-        # Made by its own thread: where a signal interrupts the making of one, Python prints a
-        # traceback of its destructor.
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._running = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="closed-loop", daemon=True)
+        self._loop = LoopThread("closed-loop", self._serve)
+        self.done = self._loop.done
         self._tasks: list[asyncio.Task[None]] = []
         self._source = iter(self._requests) if once else itertools.cycle(self._requests)
 
     def __enter__(self) -> Self:
-        self._thread.start()
+        self._loop.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._tell(self._cancel_all)
-        self._thread.join(timeout=30)
+        self._loop.tell(self._cancel_all)
+        self._loop.join()
 
     def shrink(self, concurrency: int) -> None:
         """Cancel the newest requests until only `concurrency` are open, and keep it there."""
-        self._tell(lambda: self._shrink(concurrency))
+        self._loop.tell(lambda: self._shrink(concurrency))
 
-    def _tell(self, action: Callable[[], None]) -> None:
-        self._running.wait()
-        with contextlib.suppress(RuntimeError):  # the loop has closed: every request has ended
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(action)
-
-    def _run(self) -> None:
-        try:
-            with asyncio.Runner() as runner:
-                self._loop = runner.get_loop()
-                runner.run(self._serve())
-        finally:
-            self._running.set()
-            self.done.set()
-
-    async def _serve(self) -> None:
+    async def _serve(self, ready: Callable[[], None]) -> None:
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
         async with httpx.AsyncClient(
             base_url=self._address.base_url,
@@ -120,7 +100,7 @@ class ClosedLoop:
             trust_env=False,
         ) as http:
             self._tasks = [asyncio.create_task(self._worker(http)) for _ in range(self._target)]
-            self._running.set()
+            ready()
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _worker(self, http: httpx.AsyncClient) -> None:
