@@ -226,16 +226,22 @@ def scene_text(scene: File, key: str) -> str:
     """A scene's figure over all steps and over steps without prompts. Where the stale table
     lost too little to speak of what was recovered, that, and the controller's share."""
     calm: File = scene.get("decoding_only") or {}
-    lost = key != "loss_recovered" or scene["stale_over_tuned"][0] < LOST
-    parts = [with_interval(scene[key])] if lost and scene.get(key) else []
-    if lost and calm.get(key):
-        parts.append(f"without prompts {with_interval(calm[key])}")
+    parts: list[str] = []
+    for part, note in ((scene, ""), (calm, "without prompts ")):
+        if part.get(key) and (key != "loss_recovered" or _lost(part.get("stale_over_tuned", []))):
+            parts.append(f"{note}{with_interval(part[key])}")
     if not parts:
         stale, ours = scene["stale_over_tuned"], scene["controller_over_tuned"]
         parts = [
             f"stale {with_interval(stale)}, controller {with_interval(ours)} of the tuned table"
         ]
     return ", ".join(parts)
+
+
+def _lost(stale: Sequence[float]) -> bool:
+    """Whether a stale table's share says a loss: a mean that is worth it, all of it below 1. What
+    was recovered of a loss that may be none is no figure. Without a share it is believed."""
+    return not stale or (stale[0] < LOST and stale[2] < 1)
 
 
 def _target(results: ResultSet, begins: str) -> str:
