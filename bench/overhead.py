@@ -220,8 +220,9 @@ def resident_mib() -> float:
 
 
 def turn_ms() -> dict[str, float]:
-    """Processor milliseconds of one turn a second at 100 steps a second, in mode adapt; and of
-    its longest piece between two moments at which the engine's thread may take over."""
+    """Processor milliseconds of one turn of the loop a second at 100 steps a second, in mode
+    adapt; and of its longest piece between two moments at which the engine's thread may take over.
+    What the thread does besides, telling back and publishing its status, is no part of it."""
     from bench.overhead_turn import adapting_loop, serve_a_second
 
     loop, scheduler, clock = adapting_loop(BATCH)

@@ -23,7 +23,7 @@ from bench.overhead_engines import BOOT_S, Setting, interval, launch_with, promo
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.launch import PluginMode
 from tabletune.measure.load import ClosedLoop, LoadRequest
-from tabletune.measure.metrics import DRAFTS, GENERATED
+from tabletune.measure.metrics import DRAFTS, GENERATED, parse_counters
 from tabletune.measure.runner import start_engine
 from tabletune.records.boot_table import boot_table
 from tabletune.records.vllm_format import to_vllm
@@ -103,7 +103,12 @@ def one_engine(
 
 
 def counters(page: str) -> tuple[float, float, float]:
-    """Generated tokens, drafts and prompt tokens so far, of a metrics page."""
+    """Generated tokens, drafts and prompt tokens so far, of a metrics page.
+
+    Raises:
+        MetricsError: it is none, or lacks what every engine has.
+    """
+    parse_counters(page)
     sums = dict.fromkeys((GENERATED, DRAFTS, PROMPT_TOKENS), 0.0)
     for family in text_string_to_metric_families(page):
         for sample in family.samples:

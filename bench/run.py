@@ -132,25 +132,20 @@ def compare_scenario(
     options: `engine`, `out`, `work`.
     """
     progress = engine.progress
+    first = scenario.traffic[0] if scenario.traffic else None
+    tuned = facts.tuned(first, first=True)
+    # By fingerprint and table: windows of another model, engine or tuned table are not this one's.
+    measured_as = f"{facts.evidence.fingerprint.identity[:16]}-{tuned.content_hash[:8]}"
     result = Result(
         scenario=scenario,
-        # By fingerprint: windows of another model or engine are not this one's.
-        cells=Cells(
-            options.work
-            / "bench"
-            / scenario.name
-            / "cells"
-            / facts.evidence.fingerprint.identity[:16]
-        ),
+        cells=Cells(options.work / "bench" / scenario.name / "cells" / measured_as),
         command=told_of_this(),
         engine=probe_engine(options.engine),
         out=options.out,
         work=options.work,
         boot_time_s=engine.live.engine.boot_time_s,
     )
-    first = scenario.traffic[0] if scenario.traffic else None
-    tuned = facts.tuned(first, first=True)
-    result.table_notes = tuned.table.notes
+    result.table_notes, result.validated = tuned.table.notes, facts.validated(tuned)
     known = facts.known(first, first=True)
     engine.know(scenario, known)
     if first is not None:

@@ -16,7 +16,7 @@ from bench.evaluation.engine import BenchEngine, ComparisonError
 from bench.evaluation.loads import is_open, most_open, open_load, spread_outputs
 from bench.evaluation.replay import read_tokens, wait_until_idle, warm
 from bench.evaluation.scenario import AnyLoad, Scenario, Traffic
-from bench.evaluation.window import window_of
+from bench.evaluation.window import LEAST_STEPS, window_of
 from tabletune.measure.driven import Load
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Progress
@@ -27,6 +27,8 @@ SKIP_TOK = 8
 """Output tokens of each open request before a replayed window counts: by then all decode."""
 READ_S = 20.0
 """A long window is read in parts, so that the ring never overwrites a step."""
+LONGER_S = 10.0
+"""A window that met too few steps goes on for so long: the host may have stood still."""
 
 
 @dataclass(frozen=True)
@@ -169,12 +171,14 @@ class Comparison:
             raise ComparisonError("the plugin has turned itself off", "see the engine's log")
 
     def _read(self, seconds: float) -> StepBatch:
+        """The steps of so many seconds; of up to `LONGER_S` more while they are too few."""
         reader = StepReader(self.engine.live.api)
         batches: list[StepBatch] = []
         left_s = seconds
-        while left_s > 0:
-            self.sleep(min(left_s, READ_S))
-            left_s -= READ_S
+        while left_s > 0 or (left_s > -LONGER_S and sum(map(len, batches)) < LEAST_STEPS):
+            part_s = min(left_s, READ_S) if left_s > 0 else LONGER_S / 20
+            self.sleep(part_s)
+            left_s -= part_s
             batches.append(reader.read_new())
         return concatenate(batches)
 

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tabletune.core.quantiles import student_halfwidth
 from tabletune.core.words import FloatArray
 
-DRAWS = 4000
+LEAST_PAIRS = 6
+MOVES_WITHIN_S = 60.0
 
 
 @dataclass(frozen=True)
@@ -35,11 +37,6 @@ class Work:
     def rate_tok_s(self) -> float:
         return self.generation_tok / self.seconds
 
-    @property
-    def request_steps(self) -> float:
-        """Those that draft where there are any: without drafts each token is a request-step."""
-        return self.drafts or self.generation_tok
-
 
 def done_in(
     read: Callable[[], tuple[float, float, float]],
@@ -51,11 +48,19 @@ def done_in(
     """The work of a time that begins and ends as the engine's counters move.
 
     read: generated tokens, drafts and prompt tokens so far. They move in jumps, once a step.
+
+    Raises:
+        TimeoutError: they do not move for `MOVES_WITHIN_S`.
     """
 
     def moved() -> tuple[float, FloatArray]:
-        before = read()[0]
+        before, until_s = read()[0], now_s() + MOVES_WITHIN_S
         while (now := read())[0] == before:
+            if now_s() > until_s:
+                raise TimeoutError(
+                    f"expected the engine to put out tokens, found none in {MOVES_WITHIN_S:.0f} s; "
+                    "see whether its requests still run, and its log"
+                )
             sleep(poll_s)
         return now_s(), np.array(now)
 
@@ -67,34 +72,44 @@ def done_in(
 
 def ratio_at_equal_work(ours: Sequence[Work], theirs: Sequence[Work]) -> dict[str, float]:
     """Request-steps a second of `ours` over those of `theirs`, window i of the one beside window i
-    of the other, with a 95 % bootstrap interval over pairs.
+    of the other, with the 95 % Student interval of the line's value at no difference.
+
+    Both must draft alike: a request-step without a draft is not counted where others have one.
 
     Raises:
-        ValueError: fewer than three pairs, or not as many of the one as of the other.
+        ValueError: fewer than `LEAST_PAIRS`, or not as many of the one as of the other.
     """
-    if len(ours) != len(theirs) or len(ours) < 3:
+    if len(ours) != len(theirs) or len(ours) < LEAST_PAIRS:
         raise ValueError(
-            f"expected three pairs of windows or more, found {len(ours)} and {len(theirs)} "
-            "windows; measure more pairs"
+            f"expected {LEAST_PAIRS} pairs of windows or more, found {len(ours)} and "
+            f"{len(theirs)} windows; measure more pairs"
         )
-    cost_s = np.array([[w.seconds / w.request_steps for w in side] for side in (ours, theirs)])
-    prompts = np.array([[w.prompt_tok / w.request_steps for w in side] for side in (ours, theirs)])
-    differs_s, differ = cost_s[0] - cost_s[1], prompts[0] - prompts[1]
+    # Without drafts each token is a request-step. One unit for all windows.
+    drafting = all(work.drafts > 0 for work in (*ours, *theirs))
 
-    def ratio(pick: np.ndarray) -> float:
-        y, x = differs_s[pick], differ[pick]
-        spread = float(np.var(x))
-        slope = float(np.mean((x - x.mean()) * (y - y.mean()))) / spread if spread > 0 else 0.0
-        theirs_s = float(cost_s[1][pick].mean())
-        return theirs_s / (theirs_s + float(y.mean()) - slope * float(x.mean()))
+    def columns(side: Sequence[Work]) -> tuple[FloatArray, FloatArray]:
+        steps = np.array([w.drafts if drafting else w.generation_tok for w in side])
+        return (
+            np.array([w.seconds for w in side]) / steps,
+            np.array([w.prompt_tok for w in side]) / steps,
+        )
 
-    rng = np.random.default_rng(1)
-    everyone = np.arange(len(ours))
-    again = [ratio(rng.choice(everyone, len(everyone))) for _ in range(DRAWS)]
-    low, high = np.quantile(again, (0.025, 0.975))
+    (ours_s, our_prompts), (theirs_s, their_prompts) = columns(ours), columns(theirs)
+    y, x = ours_s - theirs_s, our_prompts - their_prompts
+    differ = float(((x - x.mean()) ** 2).sum())
+    # Prompts that differ by rounding alone tell no price.
+    told = differ > 1e-9 * float((our_prompts**2 + their_prompts**2).sum())
+    slope = float(((x - x.mean()) * (y - y.mean())).sum()) / differ if told else 0.0
+    at_none_s = float(y.mean()) - slope * float(x.mean())
+    freedom = len(y) - (2 if told else 1)
+    left = y - at_none_s - slope * x
+    away = float(x.mean()) ** 2 / differ if told else 0.0
+    error_s = np.sqrt(float((left**2).sum()) / freedom * (1 / len(y) + away))
+    half_s = student_halfwidth(0.95, freedom) * float(error_s)
+    mean_s = float(theirs_s.mean())
     return {
-        "mean": round(ratio(everyone), 4),
-        "low": round(float(low), 4),
-        "high": round(float(high), 4),
-        "pairs": len(ours),
+        "mean": round(mean_s / (mean_s + at_none_s), 4),
+        "low": round(mean_s / (mean_s + at_none_s + half_s), 4),
+        "high": round(mean_s / (mean_s + at_none_s - half_s), 4),
+        "pairs": len(y),
     }

@@ -1,10 +1,18 @@
 """Scores with prompts priced alike, and windows pooled by draft length.
 
-What a prompt adds to its step is told by all windows of a load together (core/prompt_price.py).
-How many of them fall into a window is luck, too; so the share of steps with a prompt is that of
-all windows here:
+A step that holds a prompt takes two or three times as long as one that does not. How many of them
+fall into a window is luck, and how long each takes depends on the host: on an H200 they took 14 to
+28 ms in windows of one draft length, within minutes, and that is most of what windows differ by.
+So a window tells what a step without a prompt takes, all windows of a load together what a prompt
+adds:
 
-    score = 1 / (1 / tokens per second away from prompts + extra · prompt steps per token).
+    extra = sum of (seconds - steps · plain step) / sum of prompt steps,
+    score = 1 / (1 / tokens per second away from prompts + extra · prompt steps per token),
+
+the plain step being that of the window's steps which neither hold a prompt nor come right before
+one. A draft length has an extra time of its own (its steps with prompts may lack a graph, say) as
+far as its windows differ from all by more than they differ among themselves: it is shrunk to
+that of all (positive part of James and Stein 1961).
 """
 
 from __future__ import annotations
@@ -16,7 +24,6 @@ import numpy as np
 
 from bench.evaluation.cells import Cell
 from bench.evaluation.window import score_of
-from tabletune.core.prompt_price import PromptedWindow, PromptPrice, price
 
 RESAMPLES = 1000
 #: A window counts for a draft length if all but this share of its steps ran it.
@@ -25,34 +32,47 @@ OTHER_STEPS = 0.005
 
 @dataclass(frozen=True)
 class PromptCost:
-    """price: of a step with a prompt. per_tok: such steps per output token."""
+    """extra_s: of a step with a prompt. of_length: the same by draft length, where windows told.
+    per_tok: such steps per output token. residual: standard deviation of the extra time from
+    window to window of a length, as a share of it; 0 without such steps."""
 
-    price: PromptPrice
+    extra_s: float
+    of_length: dict[int, float]
     per_tok: float
+    residual: float
 
     def extra_of(self, window: Cell) -> float:
         """Of the draft lengths that a window's steps had."""
-        return float(sum(s * self.price.of(int(k)) for k, s in window["lengths"].items()))
+        shares = window["lengths"].items()
+        return float(sum(s * self.of_length.get(int(k), self.extra_s) for k, s in shares))
 
 
 def fit(windows: Sequence[Cell]) -> PromptCost:
     """What prompts cost over all windows of a load."""
     told = [w for w in windows if w["prefill_steps"] > 0 and w["decode_tok_s"] > 0]
     if not told:
-        return PromptCost(price([]), 0.0)
-    per_tok = sum(w["prefill_steps"] for w in windows) / sum(w["output_tok"] for w in windows)
-    return PromptCost(price([prompted(window) for window in told]), per_tok)
-
-
-def prompted(window: Cell) -> PromptedWindow:
-    """A window that has steps away from prompts; its tokens are without the luck of acceptance."""
-    return PromptedWindow(
-        tokens=score_of(window, open_load=False) * window["seconds"],
-        seconds=window["seconds"],
-        steps=window["steps"],
-        prompt_steps=window["prefill_steps"],
-        plain_step_s=_plain_step_s(window),
-        length=only_length(window),
+        return PromptCost(0.0, {}, 0.0, 0.0)
+    prompts = np.array([window["prefill_steps"] for window in told], dtype=np.float64)
+    over_s = np.array([w["seconds"] - w["steps"] * _plain_step_s(w) for w in told]) / prompts
+    whole_s = max(0.0, float(np.average(over_s, weights=prompts)))
+    lengths = [only_length(window) for window in told]
+    groups = {k: np.array([n == k for n in lengths]) for k in set(lengths) if k is not None}
+    own_s = {k: float(np.average(over_s[g], weights=prompts[g])) for k, g in groups.items()}
+    middle_s = np.array([whole_s if k is None else own_s[k] for k in lengths])
+    freedom = len(told) - len(groups)
+    # One window a length tells nothing of what windows differ by: then all cost the same.
+    variance_s2 = float(((over_s - middle_s) ** 2).sum() / freedom) if freedom > 0 else np.inf
+    of_length: dict[int, float] = {}
+    for length, group in groups.items():
+        apart_s = own_s[length] - whole_s
+        noise_s2 = variance_s2 / int(group.sum())
+        kept = max(0.0, 1.0 - noise_s2 / apart_s**2) if apart_s else 0.0
+        of_length[length] = max(0.0, whole_s + kept * apart_s)
+    return PromptCost(
+        extra_s=whole_s,
+        of_length=dict(sorted(of_length.items())),
+        per_tok=sum(w["prefill_steps"] for w in windows) / sum(w["output_tok"] for w in windows),
+        residual=float(np.sqrt(variance_s2)) / whole_s if whole_s and freedom > 0 else 0.0,
     )
 
 

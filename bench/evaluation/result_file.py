@@ -39,7 +39,8 @@ READING = (
 
 @dataclass
 class Result:
-    """What is known so far. table_notes: of the tuned table, what corrected it among them."""
+    """What is known so far. table_notes: of the tuned table, what corrected it among them.
+    validated: what a validation on the same engine said of it."""
 
     scenario: Scenario
     cells: Cells
@@ -50,6 +51,7 @@ class Result:
     boot_time_s: float = 0.0
     controller_left_out: str | None = None
     table_notes: tuple[str, ...] = ()
+    validated: dict[str, object] | None = None
     prompt_tok: float = 0.0
     policies_cost: dict[str, object] = field(default_factory=dict[str, object])
     controller: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -97,6 +99,7 @@ class Result:
             "prompt_tok": self.prompt_tok,
             "boot_time_s": round(self.boot_time_s, 1),
             "table_notes": list(self.table_notes),
+            "validated": self.validated,
             "loads": self.loads(),
             "loads_planned": len(scenario.loads) * max(1, len(scenario.traffic)),
             "policy_cost": self.policies_cost,

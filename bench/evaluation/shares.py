@@ -115,12 +115,11 @@ def _at_equal_prompts(
 
 
 def _prompt_facts(cost: PromptCost) -> dict[str, Any]:
-    of_length = cost.price.of_length
     return {
-        "extra_ms": round(1e3 * cost.price.extra_s, 3),
-        "extra_ms_by_length": {str(k): round(1e3 * s, 3) for k, s in of_length.items()},
+        "extra_ms": round(1e3 * cost.extra_s, 3),
+        "extra_ms_by_length": {str(k): round(1e3 * s, 3) for k, s in cost.of_length.items()},
         "per_1000_tok": round(1e3 * cost.per_tok, 4),
-        "residual": round(cost.price.residual, 4),
+        "residual": round(cost.residual, 4),
     }
 
 

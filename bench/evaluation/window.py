@@ -9,6 +9,9 @@ import numpy as np
 
 from tabletune.measure.steps import StepBatch
 
+LEAST_STEPS = 3
+"""The first step only marks a window's begin, and one alone is no rate."""
+
 
 class EmptyWindowError(RuntimeError):
     """A window in which the engine did nothing.
@@ -62,7 +65,7 @@ def window_of(policy: str, steps: StepBatch, survival: tuple[float, ...] | None)
     Raises:
         EmptyWindowError: fewer than three steps.
     """
-    if len(steps) < 3:
+    if len(steps) < LEAST_STEPS:
         raise EmptyWindowError(policy, len(steps))
     counted = np.arange(len(steps)) > 0
     steps = steps.select(counted)

@@ -10,6 +10,7 @@ from bench.controller_engine import prior_of
 from bench.evaluation.arms import Known, expected_tokens_of
 from bench.evaluation.scenario import Scenario, Traffic
 from tabletune.measure.clock import SystemClock
+from tabletune.measure.validate import conclude
 from tabletune.pipeline.build import Build, Evidence, build_version
 from tabletune.pipeline.corrected import keep_correction, with_corrections
 from tabletune.pipeline.identify import Target
@@ -29,6 +30,7 @@ from tabletune.records.plan import CapturePlan
 from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
+from tabletune.records.verdict import Verdict
 
 
 class WorkspaceMismatchError(RuntimeError):
@@ -55,9 +57,9 @@ class Facts:
     workspace: Workspace
 
     def tuned(self, traffic: Traffic | None, first: bool) -> TableVersion:
-        """The table that TableTune promotes: for the traffic that it was measured under built
-        from its own measured prior, and as validations have corrected it; after a switch from
-        the true survival."""
+        """TableTune's table: for the traffic that it was measured under built from its own
+        measured prior, and as validations have corrected it, whether it then passed or not (see
+        `validated`); after a switch from the true survival."""
         built = self._built(traffic, first)
         if not first:
             return built.version
@@ -70,6 +72,14 @@ class Facts:
             prior = prior_of(evidence.prior, list(traffic.survival))
             evidence = dataclasses.replace(evidence, prior=prior)
         return build_version(self.request, evidence, evidence.padded_tokens())
+
+    def validated(self, version: TableVersion) -> dict[str, object] | None:
+        """What the validation on this engine said of a version; None where there was none."""
+        identity = self.evidence.fingerprint.identity
+        verdict = self.workspace.load(identity, Verdict, _verdict_name(version))
+        if verdict is None:
+            return None
+        return {"passed": verdict.passed, "reasons": list(verdict.reasons)}
 
     def known(self, traffic: Traffic | None, first: bool) -> Known:
         """For the arms of a comparison under a traffic."""
@@ -163,17 +173,24 @@ def measure(
 
 
 def _correct(run: RunContext, evidence: Evidence) -> None:
-    """Once for a version: one that a validation has seen is not validated again."""
+    """Validate the table on the measuring engine, from where earlier validations left it, and
+    keep what it is corrected to. Once: a version with a verdict is not validated again."""
     workspace, identity = run.workspace, evidence.fingerprint.identity
-    build = build_version(run.request, evidence, evidence.padded_tokens())
-    version = build.version
-    name = f"seen-{version.content_hash[:16]}"
-    if workspace.load(identity, TableVersion, name) is not None:
+    built = build_version(run.request, evidence, evidence.padded_tokens())
+    build = with_corrections(workspace, identity, built)
+    if workspace.load(identity, Verdict, _verdict_name(build.version)) is not None:
         return
     found = validate_on_plugin_engine(run, evidence.plan, build)
     if found.corrected is not None:
-        keep_correction(workspace, identity, version, found.version)
-    workspace.save(identity, version, name)
+        keep_correction(workspace, identity, build.version, found.version)
+    verdict = conclude(found.setup, found.bench, found.outcome)
+    workspace.save(identity, verdict, _verdict_name(found.version))
+    run.progress.say("validated on this engine: " + ("passed" if verdict.passed else "failed"))
+
+
+def _verdict_name(version: TableVersion) -> str:
+    """Of a verdict to which no other engine was asked."""
+    return f"plugin-engine-verdict-{version.content_hash[:16]}"
 
 
 def read_evidence(folder: pathlib.Path, fingerprint: Fingerprint, records_of: str = "") -> Evidence:

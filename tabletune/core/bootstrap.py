@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TypeVar
 
 import numpy as np
@@ -113,32 +112,6 @@ def product_interval(
         factor = math.exp(halfwidth * math.sqrt(sum(variances)))
         low, high = min(low, ratio / factor), max(high, ratio * factor)
     return RatioEstimate(ratio, min(low, ratio), max(high, ratio))
-
-
-def widened(
-    estimate: RatioEstimate, log_error: float, *, confidence: float = 0.95
-) -> RatioEstimate:
-    """An estimate with one more source of doubt, independent of what its windows show.
-
-    log_error: standard error that it adds to the logarithm of the ratio. The half widths add in
-    quadrature, in logarithms; a normal one is taken of `log_error`.
-    Raises CoreError for a confidence outside 0 … 1, or a negative or infinite error.
-
-    >>> found = widened(RatioEstimate(1.0, 0.97, 1.03), 0.01)
-    >>> round(found.low, 3), round(found.high, 3)
-    (0.964, 1.036)
-    """
-    check_confidence(confidence)
-    if not 0 <= log_error < math.inf:
-        raise CoreError("log_error", "a finite standard error >= 0", log_error, "pass one")
-    if log_error == 0:
-        return estimate
-    more = NormalDist().inv_cdf(0.5 + confidence / 2) * log_error
-    # A ratio's lower end may be 0 where its windows scatter without end: it stays.
-    down = math.hypot(math.log(estimate.ratio / estimate.low), more) if estimate.low > 0 else 0.0
-    up = math.hypot(math.log(estimate.high / estimate.ratio), more)
-    low = estimate.ratio * math.exp(-down) if estimate.low > 0 else estimate.low
-    return RatioEstimate(estimate.ratio, low, estimate.ratio * math.exp(up))
 
 
 def worst(estimates: Mapping[Name, RatioEstimate]) -> tuple[Name, RatioEstimate]:

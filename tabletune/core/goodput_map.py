@@ -113,7 +113,9 @@ def _step_times_s(surface: StepTimes, lengths: tuple[int, ...], max_batch_size: 
     for b in range(1, max_batch_size + 1):
         for j, k in enumerate(lengths):
             if surface.covered(b, k):
-                times_s[b - 1, j] = surface.step_time_s(b, k)
+                time_s = surface.step_time_s(b, k)
+                # NaN stands for what is not covered from here on: a covered cell must not have it.
+                times_s[b - 1, j] = -np.inf if np.isnan(time_s) else time_s
     return times_s
 
 

@@ -15,10 +15,6 @@ length, they are the same thing at this load. Such a pair passes unless it *fail
 the two tables agree at every batch size that the load can show, only one of them is measured:
 the ratio is 1 by identity.
 
-Throughput read from engine steps counts with the steps that hold prompts priced alike
-(pricing.py), where all windows of a load tell what those cost: how long they take is mostly the
-host's luck. What is not known of the price widens the intervals.
-
 No speculation is met *through K = 0*, which as little knows luck of the text: the candidate over
 K = 0, read from steps, times K = 0 over the engine without speculation, both read from metrics
 pages. The interval is that of the product. Rounds of the latter two in which either was far off
@@ -40,9 +36,8 @@ from typing import Literal
 
 import numpy as np
 
-from tabletune.core.bootstrap import RatioEstimate, Windows, product_interval, widened
+from tabletune.core.bootstrap import RatioEstimate, Windows, product_interval
 from tabletune.measure.measurements import Measurements, Paired
-from tabletune.measure.pricing import Pricing
 from tabletune.records.policy import (
     CANDIDATE,
     INCUMBENT,
@@ -129,8 +124,6 @@ def compare(
     if measurements.of(CANDIDATE, concurrency) is None:
         return []
     found: list[Comparison] = []
-    # A stream of its own: what is drawn for the price moves nothing that is drawn later.
-    pricing = measurements.pricing(concurrency, rng.spawn(1)[0])
     for policy in sorted(measurements.policies(concurrency), key=_in_order):
         margin = margin_of(policy, margins)
         if margin is None:
@@ -140,10 +133,9 @@ def compare(
             one = Comparison(policy, concurrency, 1, 1, 1, bound, 0, True, identical=True)
             found.append(one)
         elif policy != NO_SPECULATION:
-            estimate = _by_steps(measurements, policy, concurrency, margins, pricing, rng)
-            found.append(_by_windows(measurements, policy, concurrency, bound, estimate))
+            found.append(_by_windows(measurements, policy, concurrency, bound, margins, rng))
         elif measurements.of(OFF_BY_METRICS, concurrency) is not None:
-            found.append(_through_off(measurements, concurrency, bound, margins, pricing, rng))
+            found.append(_through_off(measurements, concurrency, bound, margins, rng))
     return found
 
 
@@ -173,38 +165,16 @@ def _in_order(policy: str) -> tuple[bool, int, str]:
     return length is None, length or 0, policy
 
 
-def _candidate_over(
-    measurements: Measurements, policy: str, concurrency: int, pricing: Pricing | None
-) -> tuple[Windows, float]:
-    """The windows, and the error that the price of prompts adds to the logarithm of the ratio."""
-    if pricing is not None:
-        priced = measurements.priced_pair(CANDIDATE, policy, concurrency, pricing)
-        if priced is not None:
-            return priced
-    return Windows(*measurements.pair(CANDIDATE, policy, concurrency)), 0.0
-
-
-def _by_steps(
-    measurements: Measurements,
-    policy: str,
-    concurrency: int,
-    margins: Margins,
-    pricing: Pricing | None,
-    rng: np.random.Generator,
-) -> RatioEstimate:
-    pair, log_error = _candidate_over(measurements, policy, concurrency, pricing)
-    estimate = product_interval([pair], rng=rng, confidence=margins.confidence)
-    return widened(estimate, log_error, confidence=margins.confidence)
-
-
 def _by_windows(
     measurements: Measurements,
     policy: str,
     concurrency: int,
     bound: float,
-    estimate: RatioEstimate,
+    margins: Margins,
+    rng: np.random.Generator,
 ) -> Comparison:
-    pair = measurements.pair(CANDIDATE, policy, concurrency)
+    pair = Windows(*measurements.pair(CANDIDATE, policy, concurrency))
+    estimate = product_interval([pair], rng=rng, confidence=margins.confidence)
     return Comparison(
         policy,
         concurrency,
@@ -212,7 +182,7 @@ def _by_windows(
         estimate.low,
         estimate.high,
         bound,
-        len(pair.second),
+        len(np.asarray(pair.denominator)),
         measurements.same_lengths(CANDIDATE, policy, concurrency),
     )
 
@@ -222,18 +192,13 @@ def _through_off(
     concurrency: int,
     bound: float,
     margins: Margins,
-    pricing: Pricing | None,
     rng: np.random.Generator,
 ) -> Comparison:
     last = undisturbed(measurements.pair(OFF_BY_METRICS, NO_SPECULATION, concurrency))
-    parts, errors = [Windows(*last)], [0.0]
-    off = fixed_policy(0)
-    if measurements.measured_as(off, concurrency) != CANDIDATE:
-        pair, log_error = _candidate_over(measurements, off, concurrency, pricing)
-        parts.insert(0, pair)
-        errors.insert(0, log_error)
+    parts = [Windows(*last)]
+    if measurements.measured_as(fixed_policy(0), concurrency) != CANDIDATE:
+        parts.insert(0, Windows(*measurements.pair(CANDIDATE, fixed_policy(0), concurrency)))
     whole = product_interval(parts, rng=rng, confidence=margins.confidence)
-    whole = widened(whole, sum(errors), confidence=margins.confidence)
     return Comparison(
         NO_SPECULATION,
         concurrency,
@@ -243,12 +208,7 @@ def _through_off(
         bound,
         len(last.second),
         factors=tuple(
-            widened(
-                product_interval([part], rng=rng, confidence=margins.confidence),
-                log_error,
-                confidence=margins.confidence,
-            )
-            for part, log_error in zip(parts, errors, strict=True)
+            product_interval([part], rng=rng, confidence=margins.confidence) for part in parts
         ),
     )
 

@@ -4,11 +4,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
-from tabletune.core.bootstrap import Windows
-from tabletune.core.prompt_price import PromptedWindow
-from tabletune.measure.pricing import Pricing, pricing_of
 from tabletune.measure.windows import EngineKind
 from tabletune.records.verdict import Measured
 
@@ -31,8 +26,6 @@ class Series:
         kind: which engine of the verdict.
         lengths: the draft lengths that all its steps used, where steps were read.
         steps: how many steps were read, by batch size.
-        parts: by round, of windows read from steps: their time with and without prompts, None
-            where their steps do not tell.
     """
 
     boot: str
@@ -40,9 +33,6 @@ class Series:
     windows: dict[int, float] = field(default_factory=dict[int, float])
     lengths: set[int] = field(default_factory=set[int])
     steps: dict[int, int] = field(default_factory=dict[int, int])
-    parts: dict[int, PromptedWindow | None] = field(
-        default_factory=dict[int, PromptedWindow | None]
-    )
 
     def values(self) -> list[float]:
         """The windows in the order of their rounds."""
@@ -56,14 +46,7 @@ class Series:
 
     def copy(self) -> "Series":
         """One that grows by itself."""
-        return Series(
-            self.boot,
-            self.kind,
-            dict(self.windows),
-            set(self.lengths),
-            dict(self.steps),
-            dict(self.parts),
-        )
+        return Series(self.boot, self.kind, dict(self.windows), set(self.lengths), dict(self.steps))
 
 
 class Paired(NamedTuple):
@@ -146,37 +129,8 @@ class Measurements:
             kept = {n: rate for n, rate in series.windows.items() if n >= first_round}
             if key.concurrency == concurrency and len(kept) >= 2:
                 one = Series(series.boot, series.kind, kept, set(series.lengths))
-                one.parts = {n: part for n, part in series.parts.items() if n in kept}
                 later.series[key] = one
         return later
-
-    def pricing(self, concurrency: int, rng: np.random.Generator) -> Pricing | None:
-        """What prompts cost at one concurrency, by all its windows that were read from steps."""
-        here = [series for key, series in self.series.items() if key.concurrency == concurrency]
-        return pricing_of([tuple(series.parts.values()) for series in here], rng)
-
-    def priced_pair(
-        self, first: str, second: str, concurrency: int, pricing: Pricing
-    ) -> tuple[Windows, float] | None:
-        """`pair` with prompts priced alike, see `Pricing.windows`; None for windows that were not
-        read from steps.
-
-        Raises:
-            KeyError: one of them has none.
-        """
-        top = self.series[Key(self.measured_as(first, concurrency), concurrency)]
-        bottom = self.series[Key(self.measured_as(second, concurrency), concurrency)]
-        paired = top.boot == bottom.boot
-        rounds = (sorted(top.windows), sorted(bottom.windows))
-        if paired:
-            rounds = (sorted(top.windows.keys() & bottom.windows.keys()),) * 2
-        ours, theirs = (
-            [part for n in numbers if (part := series.parts.get(n)) is not None]
-            for series, numbers in zip((top, bottom), rounds, strict=True)
-        )
-        if (len(ours), len(theirs)) != tuple(len(numbers) for numbers in rounds):
-            return None
-        return pricing.windows(ours, theirs, paired)
 
     def pair(self, first: str, second: str, concurrency: int) -> Paired:
         """The windows of two policies, matched by round where they come from one boot.

@@ -161,7 +161,6 @@ def by_steps(bench: Bench, into: Measurements, boot: str) -> Prepare:
             window = step_window(run, reader, load, work, bench.windows, bench.clock)
             series = into.add(key, number, window.rate_tok_s, boot, run.kind)
             series.note_steps(window.lengths, window.steps)
-            series.parts[number] = window.parts
 
         return measure
 

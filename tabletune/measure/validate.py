@@ -307,7 +307,6 @@ def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:
         reasons.append("not compared with an engine without speculation, only with K = 0")
     if setup.incumbent is not None and setup.incumbent.dense() == setup.candidate.dense():
         reasons.append("the candidate and the incumbent are the same table")
-    reasons += _prompts_priced(bench, outcome)
     passed = judgement.passed and not outcome.failures and (stock is None or stock.passed)
     return Verdict(
         table_version=setup.candidate_version,
@@ -322,21 +321,6 @@ def conclude(setup: Setup, bench: Bench, outcome: Outcome) -> Verdict:
         wall_time_s=outcome.wall_time_s,
         validated_at=bench.clock.utc(),
     )
-
-
-def _prompts_priced(bench: Bench, outcome: Outcome) -> list[str]:
-    """Where ratios are not those of the throughputs as measured, and why."""
-    found: list[str] = []
-    for load in outcome.measurements.concurrencies():
-        pricing = outcome.measurements.pricing(load, bench.rng.spawn(1)[0])
-        if pricing is not None:
-            price = pricing.price
-            found.append(
-                f"concurrency {load}: ratios are at one price of prompts; a step that holds one "
-                f"took {1e3 * price.extra_s:.1f} ms longer, differing by {price.residual:.0%} from "
-                "window to window"
-            )
-    return found
 
 
 def _stock(setup: Setup, outcome: Outcome) -> StockCheck | None:

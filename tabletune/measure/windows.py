@@ -22,12 +22,10 @@ from typing import Literal, cast
 
 import numpy as np
 
-from tabletune.core.prompt_price import PromptedWindow
 from tabletune.measure.clock import Clock
 from tabletune.measure.driven import DrivenEngine, Load, MetricsSource
 from tabletune.measure.load import LoadCounts
 from tabletune.measure.metrics import Counters, parse_counters
-from tabletune.measure.pricing import prompted_window
 from tabletune.measure.steps import StepBatch, StepReader, concatenate
 
 EngineKind = Literal["measured", "stock", "no_speculation"]
@@ -141,13 +139,11 @@ class StepWindow:
         rate_tok_s: output tokens per second.
         lengths: the draft lengths that its steps used, but for stray ones.
         steps: how many steps it had, by batch size.
-        parts: its time with and without prompts; None where its steps do not tell.
     """
 
     rate_tok_s: float
     lengths: frozenset[int]
     steps: Mapping[int, int]
-    parts: PromptedWindow | None = None
 
 
 def step_window(
@@ -187,10 +183,10 @@ def step_window(
     elapsed_s = float(counted.time_s[-1] - counted.time_s[0])
     rate_tok_s = float(counted.output_tok[1:].sum()) / elapsed_s
     lengths, uses = np.unique(counted.draft_length, return_counts=True)
-    usual = frozenset(lengths[uses > OTHER_LENGTH_SHARE * len(counted)].tolist())
+    usual = lengths[uses > OTHER_LENGTH_SHARE * len(counted)]
     sizes, steps = np.unique(counted.batch_size, return_counts=True)
     by_size = dict(zip(sizes.tolist(), steps.tolist(), strict=True))
-    return StepWindow(rate_tok_s, usual, by_size, prompted_window(counted, usual))
+    return StepWindow(rate_tok_s, frozenset(usual.tolist()), by_size)
 
 
 def _wait_s(steps: StepBatch, end_tok: int) -> float:

@@ -1,8 +1,8 @@
 """bench.run end to end on a stand-in engine: real HTTP and processes, invented steps."""
 
+import dataclasses
 import json
 import pathlib
-import shutil
 import sys
 from typing import Any
 
@@ -11,8 +11,12 @@ from deployment import Deployment, new_deployment
 
 from bench import run as bench_run
 from bench.evaluation import engine as bench_engine
-from tabletune.pipeline.corrected import keep_correction
-from tabletune.pipeline.workspace import Workspace
+from bench.evaluation import workspace_facts
+from tabletune.measure.validate import conclude
+from tabletune.pipeline.build import Build
+from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.stage_validate import OnPluginEngine
+from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion, table_from_dense
 from tabletune.records.vllm_format import to_vllm
 
@@ -170,29 +174,51 @@ def test_another_deployments_folder_is_refused(
 
 
 def test_the_tuned_table_is_what_a_validation_made_of_it(
-    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, out = with_policies(new_deployment(tmp_path)), tmp_path / "result.json"
     path = scenario(tmp_path, loads=LOADS[1:], policies=["fixed", "tuned table"])
     assert call(made, path, out, "--validate") == 1
     assert "expected --model with --validate" in capsys.readouterr().err
+    really, forced = workspace_facts.validate_on_plugin_engine, list[TableVersion]()
+
+    def corrected(run: RunContext, plan: CapturePlan, build: Build) -> OnPluginEngine:
+        """As measured, but corrected to one other length everywhere, whatever the host's luck."""
+        found = really(run, plan, build)
+        other = 0 if max(build.version.table.dense()) else 2
+        table = table_from_dense([0, *[other] * 4], build.version.table.max_draft_length)
+        before = build.version.content_hash
+        parents = build.version.parents.model_copy(update={"previous_version": before})
+        version = build.version.model_copy(update={"table": table, "parents": parents})
+        verdict = conclude(found.setup, found.bench, found.outcome)
+        forced.append(version)
+        return dataclasses.replace(found, version=version, corrected=(build.version, verdict))
+
+    monkeypatch.setattr(workspace_facts, "validate_on_plugin_engine", corrected)
     model = ("--model", str(made.model))
+    assert call(made, path, out, *model) == 0
+    before = json.loads(out.read_text())
+    assert before["validated"] is None
     assert call(made, path, out, *model, "--validate") == 0
-    assert len(made.engine.boots()) == 1, "validated and compared on the engine that measured"
-    records = next((made.out / "records").glob("*"))
-    seen = sorted(records.glob("seen-*"))
-    assert len(seen) == 1
-    built = TableVersion.from_json(seen[0].read_bytes())
-    for old in records.glob("corrected-*"):  # whatever this noisy host made of it
-        old.unlink()
-    other = 0 if max(built.table.dense()) else 2
-    table = table_from_dense([0, *[other] * 4], built.table.max_draft_length)
-    parents = built.parents.model_copy(update={"previous_version": built.content_hash})
-    after = built.model_copy(update={"table": table, "parents": parents})
-    keep_correction(Workspace(made.out), records.name, built, after)
-    shutil.rmtree(made.out / "bench" / "small")
+    after = json.loads(out.read_text())
+    assert len(made.engine.boots()) == 2, "validated and compared on one engine"
+    assert isinstance(after["validated"]["passed"], bool)
+    tables = after["loads"][0]["tables"]
+    assert tables["tuned table"] == to_vllm(forced[0].table)
+    assert tables["tuned table as built"] == before["loads"][0]["tables"]["tuned table"]
+    old = before["loads"][0]["policies"]["tuned table"]["by_round_tok_s"]
+    assert after["loads"][0]["policies"]["tuned table"]["by_round_tok_s"] != old
     assert call(made, path, out, *model, "--validate") == 0
-    assert sorted(records.glob("seen-*")) == seen, "not validated again"
-    tables = json.loads(out.read_text())["loads"][0]["tables"]
-    assert tables["tuned table"] == [[1, 4, other]]
-    assert tables["tuned table as built"] == to_vllm(built.table)
+    assert len(forced) == 1, "a version with a verdict is not validated again"
+    assert json.loads(out.read_text())["loads"] == after["loads"]
+
+
+def test_a_window_that_meets_too_few_steps_goes_on(
+    profiled: Deployment, tmp_path: pathlib.Path
+) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    path = scenario(tmp_path, loads=LOADS[1:], window_s=0.001, policies=["fixed", "tuned table"])
+    assert call(made, path, out) == 0
+    assert all(
+        window["steps"] >= 2 for window in json.loads(out.read_text())["loads"][0]["windows"]
+    )

@@ -7,6 +7,7 @@ import pytest
 
 from bench.evaluation import taken_out
 from bench.overhead_one_engine import counters
+from tabletune.measure.metrics import MetricsError
 from tabletune_vllm.errors import RequestError
 from tabletune_vllm.live.follow import Following
 from tabletune_vllm.runtime import Runtime
@@ -78,8 +79,12 @@ def test_counters_are_summed_over_engines() -> None:
             ("generation_tokens", 10),
             ("prompt_tokens", 3),
             ("spec_decode_num_drafts", 4),
+            ("spec_decode_num_draft_tokens", 8),
+            ("spec_decode_num_accepted_tokens", 5),
             ("other", 7),
         )
     )
-    assert counters(page + "\n") == (20, 8, 6)
-    assert counters("") == (0, 0, 0)
+    running = "\nvllm:num_requests_running 2\n"
+    assert counters(page + running) == (20, 8, 6)
+    with pytest.raises(MetricsError, match="expected vllm:generation_tokens_total"):
+        counters(running)

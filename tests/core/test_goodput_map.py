@@ -83,6 +83,15 @@ def test_a_time_that_is_none_is_refused(wrong):
         goodput_map(Dense(np.array([[0.01, wrong]])), [1.0, 1.5, 2.5], 1)
 
 
+def test_a_covered_cell_without_a_time_is_refused():
+    class Broken(Cells):
+        def covered(self, batch_size, draft_length):
+            return True
+
+    with pytest.raises(CoreError, match="a finite time > 0"):
+        goodput_map(Broken(np.array([[0.01, np.nan]])), [1.0, 1.5, 2.5], 1)
+
+
 def test_more_batch_sizes_than_the_array_has_are_asked_for_one_by_one():
     surface = Dense(np.array([[0.01, 0.02]]))
     with pytest.raises(IndexError):

@@ -63,6 +63,7 @@ class Following:
             self.loop.breathe()
         if self._teller is not None:
             self._teller.turned(self.loop, decision, at)
+            self.loop.breathe()
         self.published = self.status()
 
     def talk(self) -> bool:
