@@ -83,7 +83,8 @@ def goodput_map(
     tokens = np.ones(times_s.shape)
     if not callable(expected_tokens):
         tokens *= [tokens_at(1, k) for k in lengths]
-    usable = covered & [allowed is None or k in allowed for k in lengths]
+    wanted = np.array([allowed is None or k in allowed for k in lengths], dtype=np.bool_)
+    usable = np.logical_and(covered, wanted)
     if callable(expected_tokens) or envelope is not None:
         for i, j in np.argwhere(covered).tolist():
             b, k = i + 1, lengths[j]

@@ -83,6 +83,13 @@ def test_a_time_that_is_none_is_refused(wrong):
         goodput_map(Dense(np.array([[0.01, wrong]])), [1.0, 1.5, 2.5], 1)
 
 
+def test_a_surface_without_lengths_has_no_table():
+    with pytest.raises(NoTableError, match="no covered and allowed draft length"):
+        goodput_map(Cells(np.zeros((2, 0))), [1.0, 1.5], 2)
+    with pytest.raises(NoTableError, match="no covered and allowed draft length"):
+        goodput_map(Dense(np.zeros((2, 0))), lambda b, k: 1.0, 2, None, lambda b, k: True)
+
+
 def test_a_covered_cell_without_a_time_is_refused():
     class Broken(Cells):
         def covered(self, batch_size, draft_length):
