@@ -15,7 +15,6 @@ from typing import Any
 
 import httpx
 import numpy as np
-from prometheus_client.parser import text_string_to_metric_families
 
 from bench.evaluation.engine import engine_path
 from bench.evaluation.equal_work import Work, done_in, ratio_at_equal_work
@@ -23,12 +22,11 @@ from bench.overhead_engines import BOOT_S, Setting, interval, launch_with, promo
 from tabletune.measure.api import EngineAddress, EngineApi
 from tabletune.measure.launch import PluginMode
 from tabletune.measure.load import ClosedLoop, LoadRequest
-from tabletune.measure.metrics import DRAFTS, GENERATED, parse_counters
+from tabletune.measure.metrics import Counters, parse_counters
 from tabletune.measure.runner import start_engine
 from tabletune.records.boot_table import boot_table
 from tabletune.records.vllm_format import to_vllm
 
-PROMPT_TOKENS = "vllm:prompt_tokens_total"
 SETTLE_S = 0.5
 RAMP_S = 5.0
 OUT, IN = "out", "in"
@@ -63,8 +61,8 @@ def one_engine(
             if not answer.json()["active"]:
                 raise RuntimeError(f"the plugin is off: {api.status()}; see {log}")
 
-        def read() -> tuple[float, float, float]:
-            return counters(api.metrics_text())
+        def read() -> Counters:
+            return parse_counters(api.metrics_text())
 
         requests = _requests(setting)
         model, rng = api.model().name, np.random.default_rng(0)
@@ -100,21 +98,6 @@ def one_engine(
             "steps": status["steps"],
         },
     }
-
-
-def counters(page: str) -> tuple[float, float, float]:
-    """Generated tokens, drafts and prompt tokens so far, of a metrics page.
-
-    Raises:
-        MetricsError: it is none, or lacks what every engine has.
-    """
-    parse_counters(page)
-    sums = dict.fromkeys((GENERATED, DRAFTS, PROMPT_TOKENS), 0.0)
-    for family in text_string_to_metric_families(page):
-        for sample in family.samples:
-            if sample.name in sums:
-                sums[sample.name] += sample.value
-    return sums[GENERATED], sums[DRAFTS], sums[PROMPT_TOKENS]
 
 
 def _requests(setting: Setting) -> list[LoadRequest]:

@@ -16,6 +16,7 @@ import numpy as np
 
 from tabletune.core.quantiles import student_halfwidth
 from tabletune.core.words import FloatArray
+from tabletune.measure.metrics import Counters
 
 LEAST_PAIRS = 6
 MOVES_WITHIN_S = 60.0
@@ -39,7 +40,7 @@ class Work:
 
 
 def done_in(
-    read: Callable[[], tuple[float, float, float]],
+    read: Callable[[], Counters],
     window_s: float,
     now_s: Callable[[], float],
     sleep: Callable[[float], None],
@@ -47,27 +48,29 @@ def done_in(
 ) -> Work:
     """The work of a time that begins and ends as the engine's counters move.
 
-    read: generated tokens, drafts and prompt tokens so far. They move in jumps, once a step.
+    read: the counters so far. They move in jumps, once a step.
 
     Raises:
+        MetricsError: a counter fell.
         TimeoutError: they do not move for `MOVES_WITHIN_S`.
     """
 
-    def moved() -> tuple[float, FloatArray]:
-        before, until_s = read()[0], now_s() + MOVES_WITHIN_S
-        while (now := read())[0] == before:
+    def moved() -> tuple[float, Counters]:
+        before, until_s = read().generation_tok, now_s() + MOVES_WITHIN_S
+        while (now := read()).generation_tok == before:
             if now_s() > until_s:
                 raise TimeoutError(
                     f"expected the engine to put out tokens, found none in {MOVES_WITHIN_S:.0f} s; "
                     "see whether its requests still run, and its log"
                 )
             sleep(poll_s)
-        return now_s(), np.array(now)
+        return now_s(), now
 
     begun_s, begun = moved()
     sleep(window_s)
     ended_s, ended = moved()
-    return Work(ended_s - begun_s, *(float(v) for v in ended - begun))
+    done = ended - begun
+    return Work(ended_s - begun_s, done.generation_tok, done.drafts, done.prompt_tok)
 
 
 def ratio_at_equal_work(ours: Sequence[Work], theirs: Sequence[Work]) -> dict[str, float]:

@@ -60,18 +60,19 @@ class Facts:
         """TableTune's table: for the traffic that it was measured under built from its own
         measured prior, and as validations have corrected it, whether it then passed or not (see
         `validated`); after a switch from the true survival."""
-        built = self._built(traffic, first)
-        if not first:
-            return built.version
-        identity = self.evidence.fingerprint.identity
-        return with_corrections(self.workspace, identity, built).version
+        _, tuned = self._builds(traffic, first)
+        return tuned.version
 
-    def _built(self, traffic: Traffic | None, first: bool) -> Build:
+    def _builds(self, traffic: Traffic | None, first: bool) -> tuple[Build, Build]:
+        """As built, and as validations have corrected it."""
         evidence = self.evidence
         if traffic is not None and not first:
             prior = prior_of(evidence.prior, list(traffic.survival))
             evidence = dataclasses.replace(evidence, prior=prior)
-        return build_version(self.request, evidence, evidence.padded_tokens())
+        built = build_version(self.request, evidence, evidence.padded_tokens())
+        if not first:
+            return built, built
+        return built, with_corrections(self.workspace, evidence.fingerprint.identity, built)
 
     def validated(self, version: TableVersion) -> dict[str, object] | None:
         """What the validation on this engine said of a version; None where there was none."""
@@ -83,6 +84,7 @@ class Facts:
 
     def known(self, traffic: Traffic | None, first: bool) -> Known:
         """For the arms of a comparison under a traffic."""
+        built, tuned = self._builds(traffic, first)
         evidence, plan = self.evidence, self.evidence.plan
         if traffic is None:
             tokens = measured_tokens(evidence.prior)
@@ -95,8 +97,8 @@ class Facts:
             max_num_seqs=self.request.max_num_seqs,
             longest=plan.max_draft_length,
             expected_tokens=tokens,
-            tuned=tuple(self.tuned(traffic, first).table.dense()),
-            built=tuple(self._built(traffic, first).version.table.dense()),
+            tuned=tuple(tuned.version.table.dense()),
+            built=tuple(built.version.table.dense()),
         )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 
 GENERATED = "vllm:generation_tokens_total"
+PROMPT_TOKENS = "vllm:prompt_tokens_total"
 RUNNING = "vllm:num_requests_running"
 DRAFTS = "vllm:spec_decode_num_drafts_total"
 DRAFT_TOKENS = "vllm:spec_decode_num_draft_tokens_total"
@@ -39,6 +40,7 @@ class Counters:
         accepted_per_pos: guesses accepted at each position; empty without speculation.
         running: requests running, at the (later) reading.
         speculative: whether the engine shows counters of drafts.
+        prompt_tok: tokens of prompts computed.
     """
 
     generation_tok: float
@@ -48,6 +50,7 @@ class Counters:
     accepted_per_pos: tuple[float, ...]
     running: float
     speculative: bool
+    prompt_tok: float = 0.0
 
     def __sub__(self, earlier: "Counters") -> "Counters":
         """What happened since `earlier`.
@@ -68,6 +71,7 @@ class Counters:
             accepted_per_pos=tuple(now - then for now, then in pairs),
             running=self.running,
             speculative=self.speculative,
+            prompt_tok=self.prompt_tok - earlier.prompt_tok,
         )
 
 
@@ -105,4 +109,5 @@ def parse_counters(page: str) -> Counters:
         accepted_per_pos=tuple(positions[i] for i in sorted(positions)),
         running=sums[RUNNING],
         speculative=speculative,
+        prompt_tok=sums.get(PROMPT_TOKENS, 0.0),
     )

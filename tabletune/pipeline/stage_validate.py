@@ -143,11 +143,11 @@ def stage_validate(
     """
     beside = run.target.platform == "cpu"
     ask_others = _side_by_side if beside else _one_after_the_other
+    found = validate_on_plugin_engine(run, plan, build, incumbent)
     with _death_told(run):
-        found = _on_plugin_engine(run, plan, build, incumbent)
         ask_others(run, found)
-        verdict = _kept(run, conclude(found.setup, found.bench, found.outcome))
-        return Validated(found.version, verdict, found.corrected)
+    verdict = _kept(run, conclude(found.setup, found.bench, found.outcome))
+    return Validated(found.version, verdict, found.corrected)
 
 
 def validate_on_plugin_engine(
@@ -163,7 +163,35 @@ def validate_on_plugin_engine(
         EngineError: the engine did not start, or died.
     """
     with _death_told(run):
-        return _on_plugin_engine(run, plan, build, incumbent)
+        live = run.session.measuring(plan)
+        bench = _bench(run, live)
+        subject = Subject(
+            engine=live.api,
+            model=live.model.name,
+            lengths=plan.lengths,
+            always_proposes=run.request.step_kind == "constant",
+        )
+        setup = _setup(run, plan, build.version, incumbent)
+        outcome = measure_on_plugin_engine(setup, bench, subject)
+        correction = correction_of(setup, bench, outcome)
+        if correction is None:
+            return OnPluginEngine(setup, bench, subject, build.version, outcome, None)
+        version = corrected_version(build, correction)
+        outcome.remarks.append(f"corrected to table version {version.content_hash[:12]}")
+        corrected = (build.version, _kept(run, conclude(setup, bench, outcome)))
+        for change in correction.changes:
+            run.progress.say(f"corrected, {change.words()}")
+        # Once only: what is corrected again and again follows the noise.
+        after = replace(
+            setup,
+            candidate=version.table,
+            candidate_version=version.content_hash,
+            envelope=None,
+        )
+        outcome = corrected_outcome(setup, after, bench, subject, outcome)
+        outcome.remarks = [f"corrected from table version {build.version.content_hash[:12]}"]
+        outcome.remarks += [change.words() for change in correction.changes]
+        return OnPluginEngine(after, bench, subject, version, outcome, corrected)
 
 
 @contextlib.contextmanager
@@ -206,40 +234,6 @@ def _setup(
         envelope=version.envelope,
         correct_early=effort.correct_early,
     )
-
-
-def _on_plugin_engine(
-    run: RunContext, plan: CapturePlan, build: Build, incumbent: TableVersion | None
-) -> OnPluginEngine:
-    live = run.session.measuring(plan)
-    bench = _bench(run, live)
-    subject = Subject(
-        engine=live.api,
-        model=live.model.name,
-        lengths=plan.lengths,
-        always_proposes=run.request.step_kind == "constant",
-    )
-    setup = _setup(run, plan, build.version, incumbent)
-    outcome = measure_on_plugin_engine(setup, bench, subject)
-    correction = correction_of(setup, bench, outcome)
-    if correction is None:
-        return OnPluginEngine(setup, bench, subject, build.version, outcome, None)
-    version = corrected_version(build, correction)
-    outcome.remarks.append(f"corrected to table version {version.content_hash[:12]}")
-    corrected = (build.version, _kept(run, conclude(setup, bench, outcome)))
-    for change in correction.changes:
-        run.progress.say(f"corrected, {change.words()}")
-    # Once only: what is corrected again and again follows the noise.
-    after = replace(
-        setup,
-        candidate=version.table,
-        candidate_version=version.content_hash,
-        envelope=None,
-    )
-    outcome = corrected_outcome(setup, after, bench, subject, outcome)
-    outcome.remarks = [f"corrected from table version {build.version.content_hash[:12]}"]
-    outcome.remarks += [change.words() for change in correction.changes]
-    return OnPluginEngine(after, bench, subject, version, outcome, corrected)
 
 
 def _kept(run: RunContext, verdict: Verdict) -> Verdict:

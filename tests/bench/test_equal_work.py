@@ -4,6 +4,11 @@ import numpy as np
 import pytest
 
 from bench.evaluation.equal_work import Work, done_in, ratio_at_equal_work
+from tabletune.measure.metrics import Counters
+
+
+def counters(generation_tok: float, drafts: float, prompt_tok: float) -> Counters:
+    return Counters(generation_tok, drafts, 0.0, 0.0, (), 1.0, True, prompt_tok)
 
 
 def windows(rng: np.random.Generator, step_s: float, count: int) -> list[Work]:
@@ -71,7 +76,7 @@ def test_counters_that_stand_still_are_told() -> None:
         clock[0] += seconds
 
     with pytest.raises(TimeoutError, match="expected the engine to put out tokens"):
-        done_in(lambda: (5.0, 0.0, 0.0), 1.0, lambda: clock[0], sleep)
+        done_in(lambda: counters(5.0, 0.0, 0.0), 1.0, lambda: clock[0], sleep)
 
 
 @pytest.mark.parametrize("counts", [(5, 5), (7, 6)])
@@ -85,10 +90,10 @@ def test_work_is_read_between_two_moves_of_the_counters() -> None:
     """Counters that move every 0.4 s, looked at now and then."""
     clock = [0.0]
 
-    def look() -> tuple[float, float, float]:
+    def look() -> Counters:
         clock[0] += 0.003
         steps = int(clock[0] / 0.4)
-        return 8.0 * steps, 4.0 * steps, 1.0 * steps
+        return counters(8.0 * steps, 4.0 * steps, 1.0 * steps)
 
     def sleep(seconds: float) -> None:
         clock[0] += seconds

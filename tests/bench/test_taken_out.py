@@ -6,8 +6,6 @@ import fake_vllm
 import pytest
 
 from bench.evaluation import taken_out
-from bench.overhead_one_engine import counters
-from tabletune.measure.metrics import MetricsError
 from tabletune_vllm.errors import RequestError
 from tabletune_vllm.live.follow import Following
 from tabletune_vllm.runtime import Runtime
@@ -69,22 +67,3 @@ def test_out_leaves_nothing_of_the_plugins_and_in_brings_it_back(
     assert steps(scheduler, 1) == [1], "other bodies mean what they meant"
     with pytest.raises(RequestError, match="in or out"):
         runtime.swap_table({"plugin": "away"})
-
-
-def test_counters_are_summed_over_engines() -> None:
-    page = "\n".join(
-        f'vllm:{name}_total{{engine="{engine}"}} {value}'
-        for engine in (0, 1)
-        for name, value in (
-            ("generation_tokens", 10),
-            ("prompt_tokens", 3),
-            ("spec_decode_num_drafts", 4),
-            ("spec_decode_num_draft_tokens", 8),
-            ("spec_decode_num_accepted_tokens", 5),
-            ("other", 7),
-        )
-    )
-    running = "\nvllm:num_requests_running 2\n"
-    assert counters(page + running) == (20, 8, 6)
-    with pytest.raises(MetricsError, match="expected vllm:generation_tokens_total"):
-        counters(running)

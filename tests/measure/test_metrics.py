@@ -54,3 +54,24 @@ def test_what_is_missing_is_named(page, missing):
     with pytest.raises(MetricsError) as caught:
         parse_counters(page)
     assert caught.value.missing == missing
+
+
+def test_counters_are_summed_over_engines() -> None:
+    page = "\n".join(
+        f'vllm:{name}_total{{engine="{engine}"}} {value}'
+        for engine in (0, 1)
+        for name, value in (
+            ("generation_tokens", 10),
+            ("prompt_tokens", 3),
+            ("spec_decode_num_drafts", 4),
+            ("spec_decode_num_draft_tokens", 8),
+            ("spec_decode_num_accepted_tokens", 5),
+            ("other", 7),
+        )
+    )
+    running = "\nvllm:num_requests_running 2\n"
+    found = parse_counters(page + running)
+    assert (found.generation_tok, found.drafts, found.prompt_tok) == (20, 8, 6)
+    assert (found - found).prompt_tok == 0
+    with pytest.raises(MetricsError, match="expected vllm:generation_tokens_total"):
+        parse_counters(running)
