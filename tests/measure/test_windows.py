@@ -79,6 +79,37 @@ def test_a_metrics_window_lasts_long_enough_for_its_looks():
     assert OPTIONS.shortest_s <= clock.now_s() - begun_s < 2 * OPTIONS.shortest_s
 
 
+@pytest.mark.parametrize("stall_at_s", [0.02, 0.05, 0.1, 0.13, 0.6, 1.2])
+def test_a_server_that_stalls_adds_no_tokens_of_before(stall_at_s):
+    clock = LoopClock()
+    stalls = Behaviour(SURVIVAL, stall_at_s=stall_at_s, stall_s=3.0)
+    engine = LoopEngine(clock, stalls)
+    engine.pin(2)
+    start = wait_until_idle(engine, clock)
+    with open_loop(engine, "m", REQUESTS, 8) as load:
+        window = metrics_window(engine, start, load, Work(32, 800), OPTIONS, clock)
+    assert window.rate_tok_s == pytest.approx(expected_rate(8, 2), rel=0.06)
+
+
+def test_a_server_that_is_always_slow_is_measured_all_the_same():
+    clock = LoopClock()
+    engine = SlowPages(clock, Behaviour(SURVIVAL))
+    engine.pin(2)
+    start = wait_until_idle(engine, clock)
+    with open_loop(engine, "m", REQUESTS, 8) as load:
+        window = metrics_window(engine, start, load, Work(64, 4000), OPTIONS, clock)
+    assert window.rate_tok_s == pytest.approx(expected_rate(8, 2), rel=0.06)
+    assert window.counts.generation_tok < 3 * 4000
+
+
+class SlowPages(LoopEngine):
+    """Answers for a metrics page only after a while."""
+
+    def metrics_text(self):
+        self.clock.sleep_s(0.4)
+        return super().metrics_text()
+
+
 def test_window_is_the_work_asked_for():
     clock = LoopClock()
     engine = LoopEngine(clock)
