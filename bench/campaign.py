@@ -24,7 +24,12 @@ from collections.abc import Callable
 from shlex import split
 
 from bench import controller_engine, profile_methods
-from bench.evaluation.engine import BenchEngine, bench_engine, bench_session
+from bench.evaluation.engine import (
+    BenchEngine,
+    bench_engine,
+    bench_session,
+    further_replicas,
+)
 from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
 from bench.evaluation.workspace_facts import Facts, measure, request_of
 from bench.run import GO_ON, VALIDATE, booted_with, compare_scenario
@@ -34,7 +39,7 @@ from tabletune.pipeline.workspace import Workspace
 
 SAME = (
     *("target", "drafter", "method", "max_num_seqs", "max_draft_length"),
-    *("engine_args", "engine_environment", "speculative"),
+    *("engine_args", "engine_environment", "speculative", "gpus", "replicas"),
 )
 """What the scenarios of one campaign have in common, beside their first traffic."""
 
@@ -94,18 +99,24 @@ class _Campaign:
             bench_session(
                 self._scenarios, self._request, self._target, folder, progress, switches
             ) as session,
+            further_replicas(
+                self._scenarios, self._request, self._target, folder, switches
+            ) as further,
         ):
             work, validating = self._options.work, self._options.validate
             evidence = measure(self._request, self._target, work, session, validating)
             facts = Facts(self._request, self._target, evidence, Workspace(work))
-            survival, live = booted_with(self._scenarios[0]), None
+            survival, before = booted_with(self._scenarios[0]), None
 
             def engine() -> BenchEngine:
-                nonlocal live, survival
-                found = bench_engine(session, evidence, folder, survival)
-                if live is not None and found.live is not live:  # it died, and another was booted
-                    survival = found.survival = booted_with(self._scenarios[0])
-                live = found.live
+                nonlocal before, survival
+                found = bench_engine(session, evidence, folder, survival, further)
+                if before is not None and found.replicas != before.replicas:
+                    # It died, and another was booted; of several replicas maybe one only.
+                    alone = len(found.replicas) == 1
+                    survival = booted_with(self._scenarios[0]) if alone else None
+                    found.survival = survival
+                before = found
                 return found
 
             def compare_methods(out: pathlib.Path) -> None:

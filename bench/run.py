@@ -32,6 +32,7 @@ from bench.evaluation.engine import (
     ComparisonError,
     bench_engine,
     bench_session,
+    further_replicas,
     promoted_version,
 )
 from bench.evaluation.profile_command import profile_command
@@ -108,10 +109,11 @@ def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
     with (
         TerminalProgress() as progress,
         bench_session([scenario], request, target, folder, progress) as session,
+        further_replicas([scenario], request, target, folder) as further,
     ):
         evidence = evidence or measure(request, target, options.work, session, options.validate)
         facts = Facts(request, target, evidence, Workspace(options.work))
-        engine = bench_engine(session, evidence, folder, booted_with(scenario))
+        engine = bench_engine(session, evidence, folder, booted_with(scenario), further)
         return compare_scenario(scenario, facts, engine, options, begun_s + options.limit_s)
 
 

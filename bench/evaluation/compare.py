@@ -141,8 +141,9 @@ class Comparison:
                 self._refuse_late(self.now_s() - begun_s)
 
     def _load(self, bout: Bout, stream: Sequence[LoadRequest]) -> AbstractContextManager[Load]:
-        live = self.engine.live
-        return open_load(bout.load, live.api.address, live.model.name, stream)
+        engine = self.engine
+        addresses = [live.api.address for live in engine.replicas]
+        return open_load(bout.load, addresses, engine.live.model.name, stream)
 
     def _turns(self, bout: Bout, arms: Sequence[Arm], number: int) -> Iterator[Arm]:
         """The arms of a round that are still to be measured, in the round's own order."""
@@ -167,20 +168,24 @@ class Comparison:
         self.cells.save(bout.label, number, arm.name, cell)
 
     def _check_active(self) -> None:
-        if not self.engine.live.api.status().get("active"):
+        if not all(live.api.status().get("active") for live in self.engine.replicas):
             raise ComparisonError("the plugin has turned itself off", "see the engine's log")
 
     def _read(self, seconds: float) -> StepBatch:
-        """The steps of so many seconds; of up to `LONGER_S` more while they are too few."""
-        reader = StepReader(self.engine.live.api)
-        batches: list[StepBatch] = []
+        """The steps of so many seconds; of up to `LONGER_S` more while they are too few.
+
+        Of several engines one after the other: together they are a longer window of one.
+        """
+        readers = [StepReader(live.api) for live in self.engine.replicas]
+        parts: list[list[StepBatch]] = [[] for _ in readers]
         left_s = seconds
-        while left_s > 0 or (left_s > -LONGER_S and sum(map(len, batches)) < LEAST_STEPS):
+        while left_s > 0 or (left_s > -LONGER_S and _fewest(parts) < LEAST_STEPS):
             part_s = min(left_s, READ_S) if left_s > 0 else LONGER_S / 20
             self.sleep(part_s)
             left_s -= part_s
-            batches.append(reader.read_new())
-        return concatenate(batches)
+            for reader, batches in zip(readers, parts, strict=True):
+                batches.append(reader.read_new())
+        return concatenate([batch for batches in parts for batch in batches])
 
     def _round_s(self, arms: int) -> float:
         # Two calls and the wait for a step, per arm.
@@ -192,6 +197,11 @@ class Comparison:
     def _refuse_late(self, needed_s: float) -> None:
         if self.now_s() + needed_s > self.until_s:
             raise OutOfTimeError
+
+
+def _fewest(parts: Sequence[Sequence[StepBatch]]) -> int:
+    """Steps of the engine that made the fewest."""
+    return min(sum(map(len, batches)) for batches in parts)
 
 
 def _check_lengths(arm: Arm, steps: StepBatch) -> None:

@@ -1,13 +1,18 @@
-"""The engine of a comparison: booted once, with the plugin, the policies and a table to adapt."""
+"""The engine of a comparison: booted once, with the plugin, the policies and a table to adapt.
+
+Or several equal ones behind a router: what is done to one is done to all.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -17,7 +22,7 @@ from bench.evaluation.arms import Arm, Known, documented, specs
 from bench.evaluation.scenario import Scenario, Traffic
 from tabletune.durable_file import write_durably
 from tabletune.measure.clock import SystemClock
-from tabletune.measure.progress import Progress
+from tabletune.measure.progress import Progress, Silent
 from tabletune.pipeline.build import Evidence
 from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
@@ -30,6 +35,8 @@ CHANNEL = "bench"
 FOLLOW_S = 30.0
 POLICIES = "policies.json"
 STORE = "store"
+TRACE = "decisions.jsonl"
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_SIDE = REPOSITORY / "bench" / "engine_side"
 
@@ -46,24 +53,29 @@ class ComparisonError(RuntimeError):
 
 
 class BenchEngine:
-    """A running engine on which arms take turns.
+    """A running engine, or several equal ones, on which arms take turns.
 
+    live: the engine, or the first of them. replicas: all of them.
     adapts: None, or why the controller does not run here; its arm is then left out.
     survival: what its synthetic acceptance is now; None where that is not known.
     """
 
     def __init__(
         self,
-        live: LiveEngine,
+        replicas: Sequence[LiveEngine],
         store: FolderStore,
         folder: pathlib.Path,
         progress: Progress,
         survival: tuple[float, ...] | None,
     ) -> None:
-        self.live, self.store, self._folder, self.progress = live, store, folder, progress
+        self.replicas, self.live = tuple(replicas), replicas[0]
+        self.store, self._folder, self.progress = store, folder, progress
         self.adapts: str | None = None
         self.survival = survival
-        self._http = httpx.Client(base_url=live.api.address.base_url, timeout=60, trust_env=False)
+        self._http = [
+            httpx.Client(base_url=one.api.address.base_url, timeout=60, trust_env=False)
+            for one in replicas
+        ]
 
     def know(self, scenario: Scenario, known: Known) -> None:
         """Write the scenario's policies down where the engine looks for them."""
@@ -79,20 +91,19 @@ class BenchEngine:
         Raises:
             ComparisonError: the engine refuses, or its plugin is off.
         """
-        answer = self._table(arm.body)
-        if not answer.get("active"):
-            raise ComparisonError(
-                f"under {arm.name} the plugin is off: {answer.get('reason')}", "see the log"
-            )
+        for answer in self._table(arm.body):
+            if not answer.get("active"):
+                raise ComparisonError(
+                    f"under {arm.name} the plugin is off: {answer.get('reason')}", "see the log"
+                )
 
     def report(self) -> dict[str, Any]:
-        """What the policies' decisions cost so far."""
-        return dict(self._table({"policy_report": True})["policies"])
+        """What the policies' decisions cost so far, on the first engine."""
+        return dict(self._table({"policy_report": True})[0]["policies"])
 
     def controller(self) -> dict[str, Any]:
-        """The controller's share of the plugin's status."""
-        found = self.live.api.status().get("controller")
-        return found if isinstance(found, dict) else {}
+        """The controller's share of the plugin's status, on the first engine."""
+        return _controller(self.live)
 
     def promote(self, version: TableVersion) -> None:
         """Promote by force and wait until the engine follows.
@@ -106,26 +117,37 @@ class BenchEngine:
             self.store, CHANNEL, version.content_hash, None, now, "bench", "comparison", force=True
         )
         deadline_s = time.monotonic() + FOLLOW_S
-        while self.controller().get("version") != version.content_hash:
+        while behind := [
+            told
+            for told in map(_controller, self.replicas)
+            if told.get("version") != version.content_hash
+        ]:
             if time.monotonic() > deadline_s:
-                self.adapts = f"the version was not followed: {self.controller()}"[:500]
+                self.adapts = f"the version was not followed: {behind[0]}"[:500]
                 return
             time.sleep(0.1)
-        notes = self.controller().get("notes")
+        notes = [note for live in self.replicas for note in _controller(live).get("notes") or ()]
         self.adapts = f"it does not adapt: {notes}" if notes else None
 
     def switch(self, traffic: Traffic) -> None:
         """Change synthetic acceptance while serving, where it is another."""
         if self.survival != traffic.survival:
-            switch_survival(self.live, list(traffic.survival))
+            for live in self.replicas:
+                switch_survival(live, list(traffic.survival))
         self.survival = traffic.survival
 
-    def _table(self, body: dict[str, Any]) -> dict[str, Any]:
-        answer = self._http.post("/tabletune/table", json=body)
-        if answer.is_error:
-            raise ComparisonError(f"{body}: {answer.text[:400]}", "see the engine's log")
-        found: dict[str, Any] = answer.json()
-        return found
+    def _table(self, body: dict[str, Any]) -> list[dict[str, Any]]:
+        """The answer of each engine."""
+        answers = [http.post("/tabletune/table", json=body) for http in self._http]
+        for answer in answers:
+            if answer.is_error:
+                raise ComparisonError(f"{body}: {answer.text[:400]}", "see the engine's log")
+        return [answer.json() for answer in answers]
+
+
+def _controller(live: LiveEngine) -> dict[str, Any]:
+    found = live.api.status().get("controller")
+    return found if isinstance(found, dict) else {}
 
 
 def promoted_version(scenario: Scenario, tuned: TableVersion, known: Known) -> TableVersion:
@@ -149,27 +171,68 @@ def bench_session(
     folder: pathlib.Path,
     progress: Progress,
     switches: bool = False,
+    replica: int = 0,
 ) -> EngineSession:
     """A session whose measuring engine knows the scenarios' policies, and adapts.
 
     So a deployment is measured and compared on one boot, under its own capture plan.
     folder: for the store, the policies and the logs. switches: acceptance is changed while
-        serving though no scenario does so.
+        serving though no scenario does so. replica: which of several equal engines it is.
     """
     folder.mkdir(parents=True, exist_ok=True)
     FolderStore(folder / STORE).put(target.fingerprint)  # the engine finds a store at its start
     (folder / POLICIES).unlink(missing_ok=True)
+    logs = folder / f"replica-{replica}" if replica else folder
+    logs.mkdir(exist_ok=True)
     switches |= any(len(scenario.traffic) > 1 for scenario in scenarios)
+    variables = environment(scenarios[0], folder, os.environ.get("PYTHONPATH", ""), switches)
+    if replica:
+        variables["TABLETUNE_TRACE"] = str(logs / TRACE)
+    if scenarios[0].replicas > 1 and target.platform != "cpu":
+        visible = os.environ.get(VISIBLE_GPUS, "")
+        variables[VISIBLE_GPUS] = gpus_of(replica, scenarios[0].gpus, visible)
     extension = ("--worker-extension-cls", "bench.synthetic_acceptance.SyntheticAcceptance")
     return EngineSession(
         request,
         target.python,
         target.platform,
-        folder,
+        logs,
         progress,
-        environment=environment(scenarios[0], folder, os.environ.get("PYTHONPATH", ""), switches),
+        environment=variables,
         measuring_extra=extension if switches else (),
     )
+
+
+def gpus_of(replica: int, gpus: int, visible: str) -> str:
+    """Which GPUs a replica sees, each so many of its own. visible: those of all, "" for any.
+
+    Raises:
+        ComparisonError: there are not so many.
+    """
+    first, last = replica * gpus, (replica + 1) * gpus
+    names = visible.split(",") if visible else [str(number) for number in range(last)]
+    if len(names) < last:
+        found = f"replica {replica + 1} needs {gpus} GPUs of its own, {visible!r} are visible"
+        raise ComparisonError(found, f"set {VISIBLE_GPUS} to {last} of them")
+    return ",".join(names[first:last])
+
+
+@contextlib.contextmanager
+def further_replicas(
+    scenarios: Sequence[Scenario],
+    request: RunRequest,
+    target: Target,
+    folder: pathlib.Path,
+    switches: bool = False,
+) -> Iterator[list[EngineSession]]:
+    """The sessions of the replicas but the first, see `bench_session`."""
+    with contextlib.ExitStack() as stack:
+        yield [
+            stack.enter_context(
+                bench_session(scenarios, request, target, folder, Silent(), switches, number)
+            )
+            for number in range(1, scenarios[0].replicas)
+        ]
 
 
 def bench_engine(
@@ -177,10 +240,12 @@ def bench_engine(
     evidence: Evidence,
     folder: pathlib.Path,
     booted_with: tuple[float, ...] | None,
+    further: Sequence[EngineSession] = (),
 ) -> BenchEngine:
     """The session's measuring engine, with the evidence in the store that it follows.
 
     booted_with: the survival of its synthetic acceptance; None where it may have changed since.
+    further: the sessions of its replicas; all that do not run yet boot side by side.
 
     Raises:
         EngineError: it does not start.
@@ -191,8 +256,10 @@ def bench_engine(
         *(evidence.profile, evidence.prior),
     ):
         store.put(record)
-    live = session.measuring(evidence.plan)
-    return BenchEngine(live, store, folder, session.progress, booted_with)
+    with ThreadPoolExecutor(1 + len(further)) as pool:
+        booting = [pool.submit(one.measuring, evidence.plan) for one in (session, *further)]
+        replicas = [boot.result() for boot in booting]
+    return BenchEngine(replicas, store, folder, session.progress, booted_with)
 
 
 def engine_path(inherited: str) -> str:
@@ -216,7 +283,7 @@ def environment(
         "TABLETUNE_CHANNEL": CHANNEL,
         "TABLETUNE_MODE": "adapt",
         "TABLETUNE_POLL_S": "1",
-        "TABLETUNE_TRACE": str(folder / "decisions.jsonl"),
+        "TABLETUNE_TRACE": str(folder / TRACE),
     }
     if switches:
         found["VLLM_SERVER_DEV_MODE"] = "1"

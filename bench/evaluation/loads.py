@@ -9,16 +9,20 @@ import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import Self
 
 import httpx
 import numpy as np
 
+from bench.evaluation.balancer import Balancer
 from bench.evaluation.scenario import AnyLoad, Closed, Jump, Poisson, Trace
 from tabletune.measure.api import EngineAddress
 from tabletune.measure.driven import Load
 from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest
 from tabletune.measure.loop_thread import LoopThread
+
+Transport = Callable[[], httpx.AsyncBaseTransport]
 
 
 def is_open(load: AnyLoad) -> bool:
@@ -69,8 +73,9 @@ class Arrivals:
         requests: Sequence[LoadRequest],
         gaps: np.ndarray,
         most_open: int,
+        transport: Transport | None = None,
     ) -> None:
-        self._address, self._model = address, model
+        self._address, self._model, self._transport = address, model, transport
         self._requests, self._gaps = itertools.cycle(requests), itertools.cycle(gaps.tolist())
         self._most_open = most_open
         self.counts = LoadCounts()
@@ -93,7 +98,11 @@ class Arrivals:
         base = self._address.base_url
         open_now = set[asyncio.Task[None]]()
         async with httpx.AsyncClient(
-            base_url=base, timeout=None, limits=limits, trust_env=False
+            base_url=base,
+            timeout=None,
+            limits=limits,
+            trust_env=False,
+            transport=None if self._transport is None else self._transport(),
         ) as http:
             next_s = clock.time()
             while not self._stop.is_set():
@@ -125,17 +134,24 @@ class Arrivals:
 
 @contextmanager
 def _jumping(
-    address: EngineAddress, model: str, requests: Sequence[LoadRequest], load: Jump
+    address: EngineAddress,
+    model: str,
+    requests: Sequence[LoadRequest],
+    load: Jump,
+    transport: Transport | None,
 ) -> Iterator[Load]:
     stop = threading.Event()
 
+    def closed(of: Sequence[LoadRequest], concurrency: int) -> ClosedLoop:
+        return ClosedLoop(address, model, of, concurrency, transport=transport)
+
     def jump() -> None:
         while not stop.wait(load.period_s / 2):
-            with ClosedLoop(address, model, requests[load.low :], load.high - load.low):
+            with closed(requests[load.low :], load.high - load.low):
                 if stop.wait(load.period_s / 2):
                     return
 
-    with ClosedLoop(address, model, requests, load.low) as base:
+    with closed(requests, load.low) as base:
         thread = threading.Thread(target=jump, name="jumps", daemon=True)
         thread.start()
         try:
@@ -146,14 +162,22 @@ def _jumping(
 
 
 def open_load(
-    load: AnyLoad, address: EngineAddress, model: str, requests: Sequence[LoadRequest]
+    load: AnyLoad,
+    addresses: Sequence[EngineAddress],
+    model: str,
+    requests: Sequence[LoadRequest],
 ) -> AbstractContextManager[Load]:
-    """Put a load on the engine for as long as the context is open."""
+    """Put a load on one engine, or balanced on several, for as long as the context is open."""
+    first, transport = addresses[0], None
+    if len(addresses) > 1:
+        # One for all of a load's parts would be nearer to a router; but each has a loop of its
+        # own, and two balanced halves are balanced.
+        transport = partial(Balancer, [address.base_url for address in addresses])
     if isinstance(load, Closed):
-        return ClosedLoop(address, model, requests, load.concurrency)
+        return ClosedLoop(first, model, requests, load.concurrency, transport=transport)
     if isinstance(load, Jump):
-        return _jumping(address, model, requests, load)
-    return Arrivals(address, model, requests, gaps_s(load, 4096), load.most_open)
+        return _jumping(first, model, requests, load, transport)
+    return Arrivals(first, model, requests, gaps_s(load, 4096), load.most_open, transport)
 
 
 def most_open(load: AnyLoad) -> int:

@@ -123,6 +123,9 @@ class Scenario(_Strict):
         engine_environment: the engine's variables, as in that profile; not PYTHONPATH, nor those
             of the plugin.
         speculative: further keys of vLLM's speculative config.
+        gpus: of one engine.
+        replicas: so many equal engines behind a router; loads are those of all together, and
+            figures those of one in the mean.
     """
 
     name: str = Field(pattern=r"^[a-z0-9_.-]+$")
@@ -149,6 +152,7 @@ class Scenario(_Strict):
     engine_environment: dict[str, str] = Field(default_factory=dict)
     speculative: dict[str, Any] = Field(default_factory=dict)
     gpus: int = Field(default=1, ge=0)
+    replicas: int = Field(default=1, ge=1, le=16)
     note: str = ""
 
     @model_validator(mode="after")
@@ -166,6 +170,8 @@ class Scenario(_Strict):
                 )
         if self.replay_tok is not None and not all(isinstance(x, Closed) for x in self.loads):
             raise ValueError("replay_tok needs closed loops; leave it out, or the other loads")
+        if self.replay_tok is not None and self.replicas > 1:
+            raise ValueError("replay_tok needs one engine: a router sends requests anywhere")
         own = [
             n for n in self.engine_environment if n == "PYTHONPATH" or n.startswith("TABLETUNE_")
         ]

@@ -55,6 +55,8 @@ class ClosedLoop:
         requests: cycled through in order.
         concurrency: open requests.
         once: send each request once and do not replace it.
+        transport: makes what carries the requests, in the loop's own thread; None: HTTP to the
+            address.
         keep_text: keep the answers' text, in the order they finished.
 
     Leaving the context cancels what is open: the engine aborts those requests.
@@ -68,11 +70,13 @@ class ClosedLoop:
         concurrency: int,
         once: bool = False,
         keep_text: bool = False,
+        transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
     ) -> None:
         if concurrency < 1 or not requests:
             raise ValueError(f"expected requests and a concurrency of 1 or more, not {concurrency}")
         self._address, self._model, self._requests = address, model, list(requests)
         self._target, self._once, self._keep_text = concurrency, once, keep_text
+        self._transport = transport
         self.counts = LoadCounts()
         self._loop = LoopThread("closed-loop", self._serve)
         self.done = self._loop.done
@@ -98,6 +102,7 @@ class ClosedLoop:
             timeout=None,
             limits=limits,
             trust_env=False,
+            transport=None if self._transport is None else self._transport(),
         ) as http:
             self._tasks = [asyncio.create_task(self._worker(http)) for _ in range(self._target)]
             ready()

@@ -131,6 +131,38 @@ def test_arrivals_and_jumps(profiled: Deployment, tmp_path: pathlib.Path) -> Non
     assert 1 < jump["policies"]["fixed 0"]["mean_batch_size"] < 3
 
 
+def test_replicas_share_a_load_and_an_arm(profiled: Deployment, tmp_path: pathlib.Path) -> None:
+    made, out = profiled.copy(tmp_path), tmp_path / "result.json"
+    loads = [
+        {"kind": "closed", "concurrency": 6},
+        {"kind": "jump", "low": 2, "high": 6, "period_s": 0.4},
+        {"kind": "poisson", "rate_per_s": 30.0},
+    ]
+    path = scenario(
+        tmp_path, loads=loads, replicas=2, policies=["fixed", "tuned table", "controller"]
+    )
+    assert call(made, path, out) == 0
+    assert len(made.engine.boots()) == 2
+    found: dict[str, Any] = json.loads(out.read_text())
+    assert [load["load"] for load in found["loads"]] == [
+        *("closed 6", "jump 2 to 6", "poisson 30 per s")
+    ]
+    closed: list[dict[str, Any]] = found["loads"][0]["windows"]
+    # Three requests of six on each of the two engines, and each gave its steps.
+    assert all(window["mean_batch_size"] <= 3.0 for window in closed)
+    assert all(window["seconds"] > 1.5 * 0.3 for window in closed)
+    for name, policy in found["loads"][0]["policies"].items():
+        if name.startswith("fixed "):
+            assert set(policy["lengths"]) == {name.removeprefix("fixed ")}, "on both engines"
+
+
+def test_each_replica_sees_gpus_of_its_own() -> None:
+    assert [bench_engine.gpus_of(n, 1, "") for n in range(2)] == ["0", "1"]
+    assert [bench_engine.gpus_of(n, 2, "4,5,6,7") for n in range(2)] == ["4,5", "6,7"]
+    with pytest.raises(bench_engine.ComparisonError, match="replica 2 needs 1 GPUs"):
+        bench_engine.gpus_of(1, 1, "GPU-a")
+
+
 def test_windows_that_replay_the_same_requests(
     profiled: Deployment, tmp_path: pathlib.Path
 ) -> None:
