@@ -85,7 +85,7 @@ class RealWorld(FlowWorld):
             prompts=str(prompts),
             concurrencies=[4],
             # Beyond a few seconds it is spent only where noise leaves cells uncertain.
-            profile_budget_s=180.0,
+            profile_budget_s=90.0,
             margins=WIDE,
             gate={"approval": "always"},
             drift={"least_request_steps": 50},
@@ -104,7 +104,7 @@ class RealWorld(FlowWorld):
     def with_useless_drafts(self, identity: str) -> Iterator[None]:
         """What was counted says that no guess is ever accepted; afterwards again what was.
 
-        So the table that is built from it is bad: no guesses, at any batch size.
+        So the table that is built from it is bad: hardly any guesses, at any batch size.
         """
         path = self.out / "records" / identity[:16] / f"{AcceptancePrior.KIND}.json"
         before = path.read_bytes()
