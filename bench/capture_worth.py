@@ -1,0 +1,241 @@
+"""What a capture plan is worth: one table under several capture settings, each a boot of its own.
+
+    python -m bench.capture_worth --engine PYTHON --model FOLDER [--drafter FOLDER] \
+        --table '[[1,48,4],[49,96,3],[97,128,2]]' --out FILE.json [--only …] [-- ENGINE ARGS]
+
+The settings:
+    vllm        FULL_DECODE_ONLY with the sizes that vLLM chooses by itself for this table; its own
+                default mode can crash with several draft lengths (docs/capture-planning.md)
+    planned     what TableTune boots with
+    everything  the planned mode with every size up to the largest planned one
+
+For each: the seconds of the boot, what is left for the KV cache, the graphs captured; and for each
+load the throughput of the table and the times of steps without a prompt. Boots cannot take turns
+window by window, so throughputs of two settings differ by what two boots differ by, too: windows
+of K = 0 stand beside them for that. The result is written after each setting.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from bench.command_line import told
+from bench.evaluation.loads import open_load, spread_outputs
+from bench.evaluation.scenario import Closed
+from bench.evaluation.window import window_of
+from bench.machine_facts import machine_facts
+from tabletune.commands.console import TerminalProgress
+from tabletune.core.capture_defaults import default_capture_sizes
+from tabletune.measure.engine_errors import EngineError
+from tabletune.measure.engine_log import kv_cache_bytes
+from tabletune.measure.load import LoadRequest
+from tabletune.measure.probe import probe_engine
+from tabletune.measure.steps import StepBatch, StepReader
+from tabletune.pipeline.identify import identify_target
+from tabletune.pipeline.plans import choose_plans
+from tabletune.pipeline.request import RunRequest
+from tabletune.pipeline.requests import sample_prompts, step_time_requests
+from tabletune.pipeline.session import EngineSession, LiveEngine
+from tabletune.records.fingerprint import DeviceFacts, EngineFacts
+from tabletune.records.plan import CapturePlan
+from tabletune.records.table import Table
+from tabletune.records.vllm_format import from_vllm, to_vllm
+
+#: Tokens in one step of vLLM at most, where its arguments do not say (config/scheduler.py).
+BATCHED_TOK = 8192
+OUTPUT_TOK = (512, 1536)
+RAMP_S, SETTLE_S = 4.0, 0.4
+OFF, TABLE = "no drafts", "table"
+
+
+def settings(
+    request: RunRequest, device: DeviceFacts, engine: EngineFacts, table: Table
+) -> dict[str, CapturePlan]:
+    """The capture plan of each setting; on a processor nothing is captured, and there is one."""
+    planned = choose_plans(request, device, engine, request.all_lengths)[0]
+    if device.platform == "cpu":
+        return {"planned": planned}
+    widest = {r.draft_length: r.last for r in table.ranges}
+    sizes = default_capture_sizes(
+        request.max_num_seqs, BATCHED_TOK, request.max_draft_length, widest
+    )
+    largest = max(planned.capture_sizes, default=0)
+
+    def other(**changes: object) -> CapturePlan:
+        return planned.model_copy(update={"graph_count": 0, **changes})
+
+    return {
+        "vllm": other(graph_mode="FULL_DECODE_ONLY", capture_sizes=sizes),
+        "planned": planned,
+        "everything": other(capture_sizes=tuple(range(1, largest + 1))),
+    }
+
+
+def under_loads(
+    live: LiveEngine,
+    table: Table,
+    requests: Sequence[LoadRequest],
+    loads: Sequence[int],
+    rounds: int,
+    window_s: float,
+    survival: tuple[float, ...] | None,
+) -> list[dict[str, Any]]:
+    """The table and no drafts in turns, at each load."""
+    found: list[dict[str, Any]] = []
+    for concurrency in loads:
+        stream = spread_outputs(requests, OUTPUT_TOK, 4 * concurrency, concurrency)
+        seen: dict[str, list[StepBatch]] = {TABLE: [], OFF: []}
+        load = Closed(concurrency=concurrency)
+        with open_load(load, [live.api.address], live.model.name, stream):
+            time.sleep(RAMP_S)
+            for _ in range(rounds):
+                for name, windows in seen.items():
+                    live.api.swap_table(to_vllm(table))
+                    live.api.pin(0 if name == OFF else None)
+                    time.sleep(SETTLE_S)
+                    reader = StepReader(live.api)
+                    time.sleep(window_s)
+                    windows.append(reader.read_new())
+        live.api.pin(None)
+        figures = {name: figures_of(name, windows, survival) for name, windows in seen.items()}
+        found.append({"concurrency": concurrency, **figures})
+    return found
+
+
+def figures_of(
+    name: str, windows: Sequence[StepBatch], survival: tuple[float, ...] | None
+) -> dict[str, Any]:
+    """Throughput by window, without the luck of acceptance where survival is known, and what
+    steps without a prompt take.
+
+    Raises:
+        EmptyWindowError: a window without steps.
+    """
+    told_of = [window_of(name, steps, survival) for steps in windows]
+    plain_s = np.concatenate([_plain_s(steps) for steps in windows])
+    return {
+        "tok_s": [round(w.steadied_tok_s or w.rate_tok_s, 1) for w in told_of],
+        "decode_tok_s": [round(w.decode_tok_s, 1) for w in told_of],
+        "steps": sum(w.steps for w in told_of),
+        "ungraphed_steps": sum(w.ungraphed_steps for w in told_of),
+        "prefill_steps": sum(w.prefill_steps for w in told_of),
+        "step_ms": {
+            f"p{share}": round(float(np.percentile(plain_s, share)) * 1e3, 3)
+            for share in (50, 90, 99, 100)
+            if len(plain_s)
+        },
+    }
+
+
+def _plain_s(steps: StepBatch) -> np.ndarray:
+    """Seconds of the steps that neither hold a prompt nor come right before one, float64[n]."""
+    without = steps.prefill_requests == 0
+    plain = without & np.append(without[1:], False) & np.isfinite(steps.interval_s)
+    plain[:1] = False
+    return steps.interval_s[plain]
+
+
+def try_setting(
+    session: EngineSession,
+    request: RunRequest,
+    plan: CapturePlan,
+    table: Table,
+    options: argparse.Namespace,
+) -> dict[str, Any]:
+    """Boot under one plan and load the engine; how it ended, as plain values."""
+    entry: dict[str, Any] = {
+        "graph_mode": plan.graph_mode,
+        "capture_sizes": list(plan.capture_sizes),
+    }
+    try:
+        live = session.measuring(plan)
+    except EngineError as error:
+        return entry | {"failed": str(error)[-2000:]}
+    captured = live.api.graphs()
+    entry["boot_s"] = round(live.engine.boot_time_s, 1)
+    entry["graphs"] = captured.get("counts", captured.get("reason"))
+    entry["left_for_kv_cache_bytes"] = kv_cache_bytes(live.engine.log_path)
+    requests, prompt_tok = step_time_requests(
+        request, sample_prompts(request), live, session.progress
+    )
+    entry["prompt_tok"] = round(prompt_tok, 1)
+    rates = request.speculative_extra.get("synthetic_acceptance_rates")
+    survival = tuple(rates) if request.synthetic and rates else None
+    loads = [int(word) for word in options.loads.split(",")]
+    entry["loads"] = under_loads(
+        live, table, requests, loads, options.rounds, options.window_s, survival
+    )
+    return entry
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command line; the exit status."""
+    words = sys.argv[1:] if arguments is None else arguments
+    options = _parser().parse_args(words)
+    request = RunRequest(
+        model=options.model,
+        method=options.method,
+        engine=str(options.engine),
+        drafter=options.drafter,
+        max_draft_length=options.max_draft_length,
+        max_num_seqs=options.max_num_seqs,
+        engine_args=tuple(options.engine_args),
+        speculative_extra=json.loads(options.speculative),
+    )
+    table = from_vllm(json.loads(options.table), request.max_num_seqs, request.max_draft_length)
+    target = identify_target(request, options.engine)
+    found: dict[str, Any] = {
+        "what": "one table under several capture settings, each in a boot of its own",
+        "command": told("bench.capture_worth", words),
+        "machine": machine_facts(probe_engine(options.engine)),
+        "synthetic": "dummy weights, synthetic acceptance" if request.synthetic else "nothing",
+        "table": to_vllm(table.table),
+        "window_s": options.window_s,
+        "settings": {},
+    }
+    with TerminalProgress() as progress:
+        facts = target.fingerprint
+        for name, plan in settings(request, facts.device, facts.engine, table.table).items():
+            if name not in options.only.split(","):
+                continue
+            logs = options.out.parent / "logs" / name
+            logs.mkdir(parents=True, exist_ok=True)
+            with EngineSession(request, target.python, target.platform, logs, progress) as session:
+                entry = try_setting(session, request, plan, table.table, options)
+            found["settings"][name] = entry
+            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            progress.say(f"{name}: {entry.get('failed', 'measured')}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.capture_worth", description=(__doc__ or "").split("\n")[0]
+    )
+    parser.add_argument("--engine", type=pathlib.Path, required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--drafter")
+    parser.add_argument("--method", default="eagle3")
+    parser.add_argument("--speculative", default="{}", help="further keys, as JSON")
+    parser.add_argument("--table", required=True, help="vLLM's ranges, as JSON")
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--only", default="vllm,planned,everything")
+    parser.add_argument("--loads", default="128,100,50,8", help="open requests")
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--window-s", type=float, default=2.0)
+    parser.add_argument("--max-num-seqs", type=int, default=128)
+    parser.add_argument("--max-draft-length", type=int, default=4)
+    parser.add_argument("engine_args", nargs="*")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())
