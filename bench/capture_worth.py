@@ -18,6 +18,7 @@ of K = 0 stand beside them for that. The result is written after each setting.
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import pathlib
 import sys
@@ -195,6 +196,7 @@ def main(arguments: list[str] | None = None) -> int:
     found: dict[str, Any] = {
         "what": "one table under several capture settings, each in a boot of its own",
         "command": told("bench.capture_worth", words),
+        "measured": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": machine_facts(probe_engine(options.engine)),
         "synthetic": "dummy weights, synthetic acceptance" if request.synthetic else "nothing",
         "table": to_vllm(table.table),

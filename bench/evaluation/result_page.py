@@ -11,6 +11,7 @@ from bench.evaluation.result_plots import plot_repair, plot_sensitivity, plot_sh
 from bench.evaluation.result_set import File, ResultSet
 from bench.evaluation.result_tables import (
     about,
+    capture_worth_table,
     cheapest_table,
     costs,
     crossings_table,
@@ -129,8 +130,12 @@ class Page:
             ]
             head = ("setting", "graph mode", "graphs", "boot", "qualified")
             lines += [about(name, file) + "\n", table(head, rows)]
-        lines.append("Throughput of one table under each of these settings: not run.\n")
-        return "\n".join(lines if files else [*lines[:1], none()])
+        worth = self._results.capture_worth
+        for name, file in worth.items():
+            lines += [about(name, file) + "\n", capture_worth_table(file)]
+        if not worth:
+            lines.append("Throughput of one table under each of these settings: not run.\n")
+        return "\n".join(lines if files or worth else [*lines[:1], none()])
 
     def _sensitivity(self) -> str:
         file = self._results.sensitivity

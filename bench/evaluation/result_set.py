@@ -15,8 +15,8 @@ class ResultSet:
     """By kind: {file name: content}.
 
     engine, simulated: comparisons of policies by bench.run. controller: bench.controller_engine.
-    retune: a run's stages. qualification: capture settings. sensitivity, sim_controller,
-    not_run, findings: at most one each.
+    retune: a run's stages. qualification: capture settings. capture_worth: one table under
+    several of them. sensitivity, sim_controller, not_run, findings: at most one each.
     """
 
     engine: dict[str, File] = field(default_factory=dict[str, File])
@@ -24,6 +24,7 @@ class ResultSet:
     controller: dict[str, File] = field(default_factory=dict[str, File])
     retune: dict[str, File] = field(default_factory=dict[str, File])
     qualification: dict[str, File] = field(default_factory=dict[str, File])
+    capture_worth: dict[str, File] = field(default_factory=dict[str, File])
     sensitivity: File | None = None
     sim_controller: File | None = None
     not_run: File | None = None
@@ -55,6 +56,8 @@ def _sort_in(found: ResultSet, name: str, content: File) -> None:
         found.controller[name] = content
     elif "stages_s" in content:
         found.retune[name] = content
+    elif "settings" in content and "table" in content:
+        found.capture_worth[name] = content
     elif "settings" in content and "qualification" in str(content.get("what", "")):
         found.qualification[name] = content
     elif name == "sensitivity.json":

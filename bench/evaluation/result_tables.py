@@ -109,6 +109,44 @@ def crossings_table(file: File) -> str:
     return table(("traffic", "wrong", *(f"loses {100 * float(x):g} %" for x in limits)), rows)
 
 
+def capture_worth_table(file: File) -> str:
+    """Settings by load: the table's tokens per second, in windows from low to high."""
+    measured = {name: s for name, s in file["settings"].items() if "loads" in s}
+    loads = [load["concurrency"] for s in measured.values() for load in s["loads"]]
+    loads = list(dict.fromkeys(loads))
+    rows: list[tuple[str, ...]] = []
+    for name, setting in file["settings"].items():
+        if name not in measured:
+            rows.append((name, f"failed: {str(setting['failed'])[:160]}", *[""] * (2 + len(loads))))
+            continue
+        by_load = {load["concurrency"]: load for load in setting["loads"]}
+        left = setting["left_for_kv_cache_bytes"]
+        rows.append(
+            (
+                name,
+                f"{setting['boot_s']:.0f} s",
+                str(len(setting["capture_sizes"])),
+                "–" if left is None else f"{left / 2**30:.1f} GiB",
+                *(_worth(by_load[c]) if c in by_load else "–" for c in loads),
+            )
+        )
+    head = ("setting", "boot", "sizes", "left for the KV cache", *(f"closed {c}" for c in loads))
+    reading = (
+        "tokens per second of the table, mean and range of its windows; then those of no drafts, "
+        "and the slowest step without a prompt over the middle one."
+    )
+    return f"{reading}\n\n{table(head, rows)}"
+
+
+def _worth(load: File) -> str:
+    rates, off = load["table"]["tok_s"], load["no drafts"]["tok_s"]
+    ms = load["table"]["step_ms"]
+    slowest = f", slowest step {ms['p100'] / ms['p50']:.1f} ×" if ms else ""
+    mean = sum(rates) / len(rates)
+    spread = f"({min(rates):.0f} to {max(rates):.0f})"
+    return f"{mean:.0f} {spread}, without drafts {sum(off) / len(off):.0f}{slowest}"
+
+
 def efforts_table(file: File, key: str) -> str:
     counts = {"grid": "batch_sizes", "samples": "samples", "prompts": "request_steps"}
     kinds = list(file["survivals"])

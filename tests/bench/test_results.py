@@ -138,6 +138,35 @@ def test_adaptive_verification_is_linked_by_no_drafting(tmp_path: pathlib.Path) 
     assert "adaptive verification 10.0 % (closed 64, another boot)" in found[1].engine
 
 
+def test_what_a_capture_plan_is_worth(tmp_path: pathlib.Path) -> None:
+    def setting(rate: float) -> dict[str, Any]:
+        load = {"tok_s": [rate, rate + 20], "step_ms": {"p50": 4.0, "p100": 10.0}}
+        off = {"tok_s": [500.0], "step_ms": {}}
+        return {
+            "graph_mode": "FULL_DECODE_ONLY",
+            "capture_sizes": [1, 2],
+            "boot_s": 99.6,
+            "left_for_kv_cache_bytes": 3 * 2**30,
+            "loads": [{"concurrency": 50, "table": load, "no drafts": off}],
+        }
+
+    file = {
+        "what": "one table under several capture settings",
+        "machine": {"gpus": [{"name": "H200"}], "vllm": "0.32.0", "torch_version": "2.13.0"},
+        "synthetic": "nothing",
+        "measured": "2026-11-30",
+        "table": [[1, 128, 2]],
+        "settings": {"vllm": setting(900.0), "planned": {"failed": "no memory"}},
+    }
+    (tmp_path / "worth.json").write_text(json.dumps(file))
+    text = built(tmp_path)
+    assert "| closed 50 |" in text
+    row = next(line for line in text.splitlines() if line.startswith("| vllm |"))
+    assert "100 s | 2 | 3.0 GiB | 910 (900 to 920), without drafts 500, slowest step 2.5 ×" in row
+    assert "failed: no memory" in text
+    assert "Throughput of one table under each of these settings: not run" not in text
+
+
 def test_a_broken_file_is_named_and_the_rest_is_built(tmp_path: pathlib.Path) -> None:
     (tmp_path / "half.json").write_text('{"loads": [')
     write(tmp_path / "a.json", engine_file(tuned=0.99))
