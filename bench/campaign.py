@@ -31,7 +31,13 @@ from bench.evaluation.engine import (
     further_replicas,
 )
 from bench.evaluation.scenario import Scenario, ScenarioError, load_scenario
-from bench.evaluation.workspace_facts import Facts, measure, request_of
+from bench.evaluation.workspace_facts import (
+    Facts,
+    WorkspaceMismatchError,
+    measure,
+    request_of,
+    same_environment,
+)
 from bench.run import GO_ON, VALIDATE, booted_with, compare_scenario
 from tabletune.commands.console import TerminalProgress
 from tabletune.pipeline.identify import identify_target
@@ -65,7 +71,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         scenarios = [load_scenario(name) for name in options.scenarios]
         check_one_deployment(scenarios)
-    except (ScenarioError, NotOneDeploymentError) as error:
+        same_environment(scenarios[0], options.work, measured=True)
+    except (ScenarioError, NotOneDeploymentError, WorkspaceMismatchError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     words = _common(scenarios[0].method, options)
@@ -112,9 +119,12 @@ class _Campaign:
                 nonlocal before, survival
                 found = bench_engine(session, evidence, folder, survival, further)
                 if before is not None and found.replicas != before.replicas:
-                    # It died, and another was booted; of several replicas maybe one only.
-                    alone = len(found.replicas) == 1
-                    survival = booted_with(self._scenarios[0]) if alone else None
+                    # It died, and another was booted; of several replicas maybe one only, and
+                    # then they may differ where acceptance can be switched at all.
+                    apart = len(found.replicas) > 1 and (
+                        switches or any(len(scenario.traffic) > 1 for scenario in self._scenarios)
+                    )
+                    survival = None if apart else booted_with(self._scenarios[0])
                     found.survival = survival
                 before = found
                 return found

@@ -7,12 +7,15 @@ The settings:
     vllm        FULL_DECODE_ONLY with the sizes that vLLM chooses by itself for this table; its own
                 default mode can crash with several draft lengths (docs/capture-planning.md)
     planned     what TableTune boots with
-    everything  the planned mode with every size up to the largest planned one
+    everything  the planned mode with every size up to the widest decode step, and those that are
+                planned for steps in which prompts join
 
 For each: the seconds of the boot, what is left for the KV cache, the graphs captured; and for each
 load the throughput of the table and the times of steps without a prompt. Boots cannot take turns
-window by window, so throughputs of two settings differ by what two boots differ by, too: windows
-of K = 0 stand beside them for that. The result is written after each setting.
+window by window, so throughputs of two settings differ by what two boots differ by, too. Windows
+of K = 0 stand beside them: where neither setting has steps without a graph in them, their ratio is
+that difference. The result is written after each setting; one that is in the file already and was
+measured whole stays as it is. Ends with 1 if a setting failed.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ import pathlib
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,10 +35,12 @@ import numpy as np
 from bench.command_line import told
 from bench.evaluation.loads import open_load, spread_outputs
 from bench.evaluation.scenario import Closed
-from bench.evaluation.window import window_of
+from bench.evaluation.window import EmptyWindowError, window_of
 from bench.machine_facts import machine_facts
 from tabletune.commands.console import TerminalProgress
 from tabletune.core.capture_defaults import default_capture_sizes
+from tabletune.durable_file import write_durably
+from tabletune.measure.clock import SystemClock
 from tabletune.measure.engine_errors import EngineError
 from tabletune.measure.engine_log import kv_cache_bytes
 from tabletune.measure.load import LoadRequest
@@ -43,8 +49,8 @@ from tabletune.measure.steps import StepBatch, StepReader
 from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.plans import choose_plans
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.requests import sample_prompts, step_time_requests
-from tabletune.pipeline.session import EngineSession, LiveEngine
+from tabletune.pipeline.requests import SPARE_TOK, sample_prompts, step_time_requests
+from tabletune.pipeline.session import ENGINE_TROUBLE, EngineSession, LiveEngine
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts
 from tabletune.records.plan import CapturePlan
 from tabletune.records.table import Table
@@ -55,6 +61,7 @@ BATCHED_TOK = 8192
 OUTPUT_TOK = (512, 1536)
 RAMP_S, SETTLE_S = 4.0, 0.4
 OFF, TABLE = "no drafts", "table"
+SETTINGS = ("vllm", "planned", "everything")
 
 
 def settings(
@@ -68,7 +75,9 @@ def settings(
     sizes = default_capture_sizes(
         request.max_num_seqs, BATCHED_TOK, request.max_draft_length, widest
     )
-    largest = max(planned.capture_sizes, default=0)
+    widest_step = request.max_num_seqs * (request.max_draft_length + 1)
+    joining = {size for size in planned.capture_sizes if size > widest_step}
+    every = tuple(sorted(joining | set(range(1, widest_step + 1))))
 
     def other(**changes: object) -> CapturePlan:
         return planned.model_copy(update={"graph_count": 0, **changes})
@@ -76,39 +85,51 @@ def settings(
     return {
         "vllm": other(graph_mode="FULL_DECODE_ONLY", capture_sizes=sizes),
         "planned": planned,
-        "everything": other(capture_sizes=tuple(range(1, largest + 1))),
+        "everything": other(capture_sizes=every),
     }
+
+
+@dataclass(frozen=True)
+class Loading:
+    """How an engine is loaded: open requests, rounds of windows, seconds of one.
+
+    survival: where acceptance is synthetic. longest_tok: of an output, see `spread_outputs`.
+    """
+
+    loads: tuple[int, ...]
+    rounds: int
+    window_s: float
+    survival: tuple[float, ...] | None
+    longest_tok: int
 
 
 def under_loads(
     live: LiveEngine,
     table: Table,
     requests: Sequence[LoadRequest],
-    loads: Sequence[int],
-    rounds: int,
-    window_s: float,
-    survival: tuple[float, ...] | None,
-) -> list[dict[str, Any]]:
-    """The table and no drafts in turns, at each load."""
-    found: list[dict[str, Any]] = []
-    for concurrency in loads:
-        stream = spread_outputs(requests, OUTPUT_TOK, 4 * concurrency, concurrency)
+    loading: Loading,
+    found: list[dict[str, Any]],
+) -> None:
+    """The table and no drafts in turns, at each load, into `found`."""
+    for concurrency in loading.loads:
+        stream = spread_outputs(
+            requests, OUTPUT_TOK, 4 * concurrency, concurrency, loading.longest_tok
+        )
         seen: dict[str, list[StepBatch]] = {TABLE: [], OFF: []}
         load = Closed(concurrency=concurrency)
         with open_load(load, [live.api.address], live.model.name, stream):
             time.sleep(RAMP_S)
-            for _ in range(rounds):
+            for _ in range(loading.rounds):
                 for name, windows in seen.items():
                     live.api.swap_table(to_vllm(table))
                     live.api.pin(0 if name == OFF else None)
                     time.sleep(SETTLE_S)
                     reader = StepReader(live.api)
-                    time.sleep(window_s)
+                    time.sleep(loading.window_s)
                     windows.append(reader.read_new())
         live.api.pin(None)
-        figures = {name: figures_of(name, windows, survival) for name, windows in seen.items()}
+        figures = {n: figures_of(n, windows, loading.survival) for n, windows in seen.items()}
         found.append({"concurrency": concurrency, **figures})
-    return found
 
 
 def figures_of(
@@ -151,15 +172,31 @@ def try_setting(
     table: Table,
     options: argparse.Namespace,
 ) -> dict[str, Any]:
-    """Boot under one plan and load the engine; how it ended, as plain values."""
+    """Boot under one plan and load the engine; how it ended, as plain values, with `failed` where
+    it did, and what was measured until then."""
     entry: dict[str, Any] = {
         "graph_mode": plan.graph_mode,
         "capture_sizes": list(plan.capture_sizes),
+        "loads": [],
     }
     try:
-        live = session.measuring(plan)
-    except EngineError as error:
-        return entry | {"failed": str(error)[-2000:]}
+        _measure(session, request, plan, table, options, entry)
+    except (*ENGINE_TROUBLE, EngineError, EmptyWindowError) as error:
+        live = session.measuring_if_up()
+        death = None if live is None else live.death("serving under load", SystemClock())
+        entry["failed"] = f"{type(error).__name__}: {death or error}"[:2000]
+    return entry
+
+
+def _measure(
+    session: EngineSession,
+    request: RunRequest,
+    plan: CapturePlan,
+    table: Table,
+    options: argparse.Namespace,
+    entry: dict[str, Any],
+) -> None:
+    live = session.measuring(plan)
     captured = live.api.graphs()
     entry["boot_s"] = round(live.engine.boot_time_s, 1)
     entry["graphs"] = captured.get("counts", captured.get("reason"))
@@ -169,18 +206,24 @@ def try_setting(
     )
     entry["prompt_tok"] = round(prompt_tok, 1)
     rates = request.speculative_extra.get("synthetic_acceptance_rates")
-    survival = tuple(rates) if request.synthetic and rates else None
-    loads = [int(word) for word in options.loads.split(",")]
-    entry["loads"] = under_loads(
-        live, table, requests, loads, options.rounds, options.window_s, survival
+    loading = Loading(
+        loads=tuple(int(word) for word in options.loads.split(",")),
+        rounds=options.rounds,
+        window_s=options.window_s,
+        survival=tuple(rates) if request.synthetic and rates else None,
+        longest_tok=live.model.max_model_len - SPARE_TOK - round(prompt_tok),
     )
-    return entry
+    under_loads(live, table, requests, loading, entry["loads"])
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
     words = sys.argv[1:] if arguments is None else arguments
     options = _parser().parse_args(words)
+    only = options.only.split(",")
+    if not set(only) <= set(SETTINGS):
+        print(f"expected --only to name some of {SETTINGS}, found {only}", file=sys.stderr)
+        return 1
     request = RunRequest(
         model=options.model,
         method=options.method,
@@ -203,19 +246,30 @@ def main(arguments: list[str] | None = None) -> int:
         "window_s": options.window_s,
         "settings": {},
     }
+    measured: dict[str, Any] = found["settings"]
+    if options.out.exists():
+        before = json.loads(options.out.read_text())
+        if {**before, "settings": {}, "command": "", "measured": ""} != {
+            **found,
+            "command": "",
+            "measured": "",
+        }:
+            print(f"{options.out} is of something else: name another --out", file=sys.stderr)
+            return 1
+        measured |= {n: s for n, s in before["settings"].items() if "failed" not in s}
     with TerminalProgress() as progress:
         facts = target.fingerprint
         for name, plan in settings(request, facts.device, facts.engine, table.table).items():
-            if name not in options.only.split(","):
+            if name not in only or name in measured:
                 continue
             logs = options.out.parent / "logs" / name
             logs.mkdir(parents=True, exist_ok=True)
             with EngineSession(request, target.python, target.platform, logs, progress) as session:
                 entry = try_setting(session, request, plan, table.table, options)
-            found["settings"][name] = entry
-            options.out.write_text(json.dumps(found, indent=1) + "\n")
+            measured[name] = entry
+            write_durably(options.out, (json.dumps(found, indent=1) + "\n").encode())
             progress.say(f"{name}: {entry.get('failed', 'measured')}")
-    return 0
+    return 1 if any("failed" in measured.get(name, {}) for name in only) else 0
 
 
 def _parser() -> argparse.ArgumentParser:

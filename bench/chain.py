@@ -4,15 +4,16 @@
     python -m bench.chain --wait 150 --out FOLDER
 
 CHAIN is a name in bench/chains or a path: which dummy models are made, and which commands follow
-(`Chain` below); several are run in their order. Each step's output is FOLDER/STEP.log, each line
-with the seconds since the step began; how it ended is FOLDER/STEP.json. A step that ended well is
-not run again, one that failed does not keep the next from running. With --detach the chain goes on
-after this command, for hosts that allow a command minutes only; --wait then tells how far it is,
-after so many seconds or at its end. Two chains beside each other want a GPU and half of the cores
-each.
+(`Chain` below); several are run in their order. What a step says is FOLDER/steps/STEP.log, each
+line with the seconds since the step began; how it ended is FOLDER/steps/STEP.json. A step that
+ended well is not run again by the same command, one that failed does not keep the next from
+running. With --detach the chain goes on after this command, for hosts that allow a command minutes
+only; --wait then tells how far it is, after so many seconds or at its end. Two chains beside each
+other want a FOLDER, a GPU and half of the cores each.
 
 In a step's words {models[NAME]}, {engine} and {out} stand for what they say. Ends with 0 when every
-step ended well, with 75 when --wait came back before the end, with 1 otherwise.
+step ended well, with 75 when some would go on if started again (a benchmark's own time limit came,
+or --wait came back before the end), with 1 when one failed.
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bench.run import GO_ON
+from tabletune.durable_file import write_durably
+from tabletune.measure.supervise import descendants
 
 FOLDER = pathlib.Path(__file__).parent / "chains"
 REPOSITORY = pathlib.Path(__file__).parents[1]
-DONE = "chain.done"
+DONE, TOLD, PROCESS, STEPS = "chain.done", "chain.out", "chain.pid", "steps"
 #: A step that is over its limit is asked to end, and after so long is ended.
 ENDS_S = 40.0
 TAIL = 6
@@ -130,18 +133,14 @@ def cores_of(text: str) -> set[int]:
     return found
 
 
-def run_chain(
-    chain: Chain,
-    engine: pathlib.Path,
-    out: pathlib.Path,
-    environment: Mapping[str, str],
-    python: str = sys.executable,
-) -> int:
-    """Make the models and run the steps; the exit status."""
-    out.mkdir(parents=True, exist_ok=True)
-    (out / DONE).unlink(missing_ok=True)
+def commands(chain: Chain, engine: pathlib.Path, out: pathlib.Path) -> list[Step]:
+    """The steps, that make the models first, with every word as it is run.
+
+    Raises:
+        ValueError: a word names what there is not.
+    """
     places = {name: str(out / "models" / name) for name in chain.models}
-    steps = [
+    made = [
         Step(
             name=f"model-{name}",
             words=("bench.dummy_models", model, "--out", places[name]),
@@ -149,26 +148,52 @@ def run_chain(
         )
         for name, model in chain.models.items()
     ]
-    statuses: list[int] = []
-    for step in (*steps, *chain.steps):
-        before = _ended(out, step)
-        if before is None or before["status"] != 0:
+    found: list[Step] = []
+    for step in (*made, *chain.steps):
+        try:
             words = [w.format(models=places, engine=engine, out=out) for w in step.words]
-            before = run_step(step, words, out, {**environment, **step.environment}, python)
-        statuses.append(before["status"])
-    (out / DONE).write_text("".join(f"{status}\n" for status in statuses))
-    return 0 if not any(statuses) else 1
+        except (KeyError, IndexError) as error:
+            raise ValueError(f"step {step.name}: expected known places, found {error}") from error
+        found.append(step.model_copy(update={"words": tuple(words)}))
+    return found
+
+
+def run_chain(
+    steps: Sequence[Step],
+    out: pathlib.Path,
+    environment: Mapping[str, str],
+    python: str = sys.executable,
+) -> int:
+    """Run what did not end well before; the exit status. That it ended is written down however it
+    does."""
+    (out / STEPS).mkdir(parents=True, exist_ok=True)
+    (out / DONE).unlink(missing_ok=True)
+    status = 1
+    try:
+        statuses: list[int] = []
+        for step in steps:
+            ended = _ended(out, step)
+            if ended is None or ended["status"] != 0:
+                ended = run_step(step, out, {**environment, **step.environment}, python)
+            statuses.append(ended["status"])
+        others = [one for one in statuses if one not in (0, GO_ON)]
+        status = 1 if others else max(statuses)
+    finally:
+        write_durably(out / DONE, f"{status}\n".encode())
+    return status
 
 
 def run_step(
-    step: Step, words: Sequence[str], out: pathlib.Path, environment: Mapping[str, str], python: str
+    step: Step, out: pathlib.Path, environment: Mapping[str, str], python: str
 ) -> dict[str, Any]:
     """Run one command; how it ended."""
-    head = COMMAND_LINE if words[0] == "tabletune" else ("-m", words[0])
+    head = COMMAND_LINE if step.words[0] == "tabletune" else ("-m", step.words[0])
     begun_s = time.monotonic()
-    with (out / f"{step.name}.log").open("w") as log:
+    record, log_path = out / STEPS / f"{step.name}.json", out / STEPS / f"{step.name}.log"
+    record.unlink(missing_ok=True)
+    with log_path.open("a") as log:
         process = subprocess.Popen(
-            [python, "-u", *head, *words[1:]],
+            [python, "-u", *head, *step.words[1:]],
             cwd=REPOSITORY,
             env=dict(environment),
             stdin=subprocess.DEVNULL,
@@ -194,20 +219,24 @@ def run_step(
         "stopped_at_its_limit": stopped,
         "seconds": round(time.monotonic() - begun_s, 1),
         "words": list(step.words),
+        "environment": step.environment,
     }
-    (out / f"{step.name}.json").write_text(json.dumps(ended, indent=1) + "\n")
+    write_durably(record, (json.dumps(ended, indent=1) + "\n").encode())
     return ended
 
 
 def _wait(process: subprocess.Popen[str], limit_s: float) -> bool:
-    """Whether it ended by itself; it and all that it started have ended then."""
+    """Whether it ended by itself. It has ended then, and so have the engines that it started, which
+    would hold the next step's memory: they have sessions, and so process groups, of their own."""
     try:
         process.wait(limit_s)
         return True
     except subprocess.TimeoutExpired:
+        started = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(ENDS_S)
+        _end([*started, *descendants(process.pid)])
         return False
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -215,47 +244,83 @@ def _wait(process: subprocess.Popen[str], limit_s: float) -> bool:
         process.wait()
 
 
-def _ended(out: pathlib.Path, step: Step) -> dict[str, Any] | None:
-    """How a step ended that was run before with the same words; None where it was not."""
+def _end(pids: Sequence[int]) -> None:
+    """Wait for the end of processes, and after a while end them."""
+    until_s = time.monotonic() + ENDS_S
+    while time.monotonic() < until_s and any(map(_lives, pids)):
+        time.sleep(0.2)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _lives(pid: int) -> bool:
+    """Whether it runs; one that nobody has waited for does not."""
     try:
-        found: dict[str, Any] = json.loads((out / f"{step.name}.json").read_text())
+        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return text.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def _ended(out: pathlib.Path, step: Step) -> dict[str, Any] | None:
+    """How a step ended that was run before with the same command; None where it was not."""
+    found = _record(out / STEPS / f"{step.name}.json")
+    same = ("words", list(step.words)), ("environment", step.environment)
+    return found if found and all(found[key] == value for key, value in same) else None
+
+
+def _record(path: pathlib.Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
         return None
-    return found if found["words"] == list(step.words) else None
+    return found
 
 
 def wait(out: pathlib.Path, seconds: float, every_s: float = 1.0) -> int:
     """Wait for a chain's end, at most so long; say how far it is; its exit status."""
     until_s = time.monotonic() + seconds
-    while not (out / DONE).exists() and time.monotonic() < until_s:
+    while (gone := _gone(out)) is None and time.monotonic() < until_s:
         time.sleep(every_s)
-    logs = sorted(out.glob("*.log"), key=lambda path: path.stat().st_mtime)
+    logs = sorted((out / STEPS).glob("*.log"), key=lambda path: path.stat().st_mtime)
     for log in logs:
-        ended = log.with_suffix(".json")
-        if ended.exists():
-            facts = json.loads(ended.read_text())
-            cut = ", stopped at its limit" if facts["stopped_at_its_limit"] else ""
-            print(f"{log.stem}: status {facts['status']} after {facts['seconds']} s{cut}")
-        else:
+        ended = _record(log.with_suffix(".json"))
+        if ended is None:
             print(f"{log.stem}: running")
+        else:
+            cut = ", stopped at its limit" if ended["stopped_at_its_limit"] else ""
+            print(f"{log.stem}: status {ended['status']} after {ended['seconds']} s{cut}")
+        if ended is None or ended["status"] != 0:
             print("".join(log.read_text(errors="replace").splitlines(keepends=True)[-TAIL:]))
-    if not (out / DONE).exists():
-        return GO_ON
-    return 1 if any(line != "0" for line in (out / DONE).read_text().split()) else 0
+    with contextlib.suppress(FileNotFoundError):
+        print((out / TOLD).read_text(errors="replace"), end="")
+    return GO_ON if gone is None else gone
+
+
+def _gone(out: pathlib.Path) -> int | None:
+    """The exit status of a chain that has ended, however it did; None while it runs."""
+    if (out / DONE).exists():
+        return int((out / DONE).read_text())
+    process = out / PROCESS
+    if process.exists() and not _lives(int(process.read_text())) and not (out / DONE).exists():
+        print("expected the chain to run or to have said how it ended, found its process gone")
+        return 1
+    return None
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit status."""
-    words = sys.argv[1:] if arguments is None else arguments
-    options = _parser().parse_args(words)
+    options = _parser().parse_args(arguments)
     out: pathlib.Path = options.out.resolve()
     if options.wait is not None:
         return wait(out, options.wait)
     if not options.chains or options.engine is None:
         print("expected CHAIN and --engine, or --wait SECONDS", file=sys.stderr)
         return 1
+    engine = options.engine.absolute()
     try:
-        chain = joined([load_chain(name) for name in options.chains])
+        steps = commands(joined([load_chain(name) for name in options.chains]), engine, out)
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -266,27 +331,31 @@ def main(arguments: list[str] | None = None) -> int:
     environment = dict(os.environ)
     if options.gpus:
         environment["CUDA_VISIBLE_DEVICES"] = options.gpus
-    if options.detach:
-        out.mkdir(parents=True, exist_ok=True)
-        (out / DONE).unlink(missing_ok=True)  # before anybody waits for the new one
-        again = [word for word in words if word != "--detach"]
-        with (out / "chain.out").open("w") as told:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "bench.chain", *again],
-                cwd=pathlib.Path.cwd(),
-                stdin=subprocess.DEVNULL,
-                stdout=told,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        print(f"runs as process {process.pid}; wait with: python -m bench.chain --wait 60 …")
-        return 0
-    return run_chain(chain, options.engine.absolute(), out, environment)
+    if not options.detach:
+        return run_chain(steps, out, environment)
+    out.mkdir(parents=True, exist_ok=True)
+    for old in (DONE, PROCESS):  # before anybody waits for the new one
+        (out / old).unlink(missing_ok=True)
+    again = [*options.chains, "--engine", str(engine), "--out", str(out)]
+    with (out / TOLD).open("w") as told:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench.chain", *again],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=told,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    (out / PROCESS).write_text(str(process.pid))
+    print(f"runs as process {process.pid}; wait with: python -m bench.chain --wait 60 …")
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench.chain", description=(__doc__ or "").split("\n")[0]
+        prog="python -m bench.chain",
+        description=(__doc__ or "").split("\n")[0],
+        allow_abbrev=False,
     )
     parser.add_argument("chains", nargs="*", metavar="CHAIN")
     parser.add_argument("--engine", type=pathlib.Path, help="an engine environment's python")

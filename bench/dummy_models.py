@@ -6,16 +6,18 @@
 
 Shapes: the published configs of Qwen/Qwen3-0.6B, -4B, -8B, -32B and -30B-A3B (config.json); an
 EAGLE-3 head has one layer of the target's width and a draft vocabulary of 32,000, as in the
-published EAGLE-3 heads for Qwen3. The tokenizer splits at white space and knows the words t0,
-t1, …
+published EAGLE-3 heads for Qwen3. The tokenizer makes a token of each character of a text, so that
+texts that differ have tokens that differ; what is generated are the words t0, t1, … besides.
 """
 
 import argparse
 import json
 import pathlib
+import string
 from typing import Any
 
 VOCABULARY_SIZE = 151_936
+CHARACTERS = string.ascii_letters + string.digits + string.punctuation + " "
 
 _QWEN3: dict[str, Any] = {
     "architectures": ["Qwen3ForCausalLM"],
@@ -123,8 +125,9 @@ def parameters(config: dict[str, Any]) -> int:
 
 
 def write_tokenizer(folder: pathlib.Path, vocabulary_size: int) -> None:
-    """A white-space tokenizer of `vocabulary_size` words."""
-    words = ["<unk>", "<s>", "</s>", *(f"t{i}" for i in range(vocabulary_size - 3))]
+    """A tokenizer of printable ASCII characters, and of words up to `vocabulary_size`."""
+    known = ["<unk>", "<s>", "</s>", *CHARACTERS]
+    words = [*known, *(f"t{i}" for i in range(vocabulary_size - len(known)))]
     special = [
         {
             "id": i,
@@ -143,7 +146,12 @@ def write_tokenizer(folder: pathlib.Path, vocabulary_size: int) -> None:
         "padding": None,
         "added_tokens": special,
         "normalizer": None,
-        "pre_tokenizer": {"type": "WhitespaceSplit"},
+        "pre_tokenizer": {
+            "type": "Split",
+            "pattern": {"Regex": "."},
+            "behavior": "Isolated",
+            "invert": False,
+        },
         "post_processor": None,
         "decoder": None,
         "model": {

@@ -46,6 +46,7 @@ from bench.evaluation.workspace_facts import (
     read_evidence,
     read_request,
     request_of,
+    same_environment,
 )
 from tabletune.commands.console import TerminalProgress
 from tabletune.measure.acceptance import AcceptanceError
@@ -56,7 +57,7 @@ from tabletune.measure.progress import Progress
 from tabletune.measure.qualify_fallback import NothingQualified
 from tabletune.pipeline.identify import Unsupported, identify_target
 from tabletune.pipeline.request_checks import RequestError
-from tabletune.pipeline.requests import sample_prompts, step_time_requests
+from tabletune.pipeline.requests import SPARE_TOK, sample_prompts, step_time_requests
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 
 GO_ON = 75
@@ -102,6 +103,7 @@ def run(scenario: Scenario, options: argparse.Namespace, begun_s: float) -> int:
         request = request_of(scenario, options.engine, options.model, options.drafter)
     else:
         request = read_request(scenario, options.work, options.engine)
+    same_environment(scenario, options.work, measured=bool(options.model))
     target = identify_target(request, options.engine)
     evidence = None
     if not options.model:
@@ -162,6 +164,9 @@ def compare_scenario(
         driven = dataclasses.replace(driven, context_tok=scenario.prompt_tok)
     requests, prompt_tok = step_time_requests(driven, sample_prompts(driven), engine.live, progress)
     result.prompt_tok = prompt_tok
+    if scenario.prompt_tok is not None and prompt_tok != scenario.prompt_tok:
+        found = f"prompts of {prompt_tok:.0f} tokens instead of {scenario.prompt_tok}"
+        raise ComparisonError(found, "the scenario needs a longer --max-model-len")
     comparison = Comparison(
         scenario=scenario,
         engine=engine,
@@ -170,6 +175,7 @@ def compare_scenario(
         boot=secrets.token_hex(4),
         progress=progress,
         until_s=until_s,
+        longest_tok=engine.live.model.max_model_len - SPARE_TOK - round(prompt_tok),
     )
     try:
         return _all_bouts(comparison, facts, result, progress)

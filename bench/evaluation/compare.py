@@ -58,7 +58,7 @@ class OutOfTimeError(RuntimeError):
 
 @dataclass
 class Comparison:
-    """What the rounds of one boot share."""
+    """What the rounds of one boot share. longest_tok: of an output, see `spread_outputs`."""
 
     scenario: Scenario
     engine: BenchEngine
@@ -67,6 +67,7 @@ class Comparison:
     boot: str
     progress: Progress
     until_s: float
+    longest_tok: int
     sleep: Callable[[float], None] = time.sleep
     now_s: Callable[[], float] = time.monotonic
 
@@ -93,6 +94,7 @@ class Comparison:
             self.scenario.output_tok,
             count=max(4 * open_now, len(self.requests)),
             at_once=1 if is_open(bout.load) else open_now,
+            longest_tok=self.longest_tok,
         )
         if self.scenario.replay_tok is not None:
             self._replay(bout, arms, rounds, stream)
@@ -135,7 +137,7 @@ class Comparison:
                 wait_until_idle(reader, self.sleep)
                 with self._load(bout, stream) as load:
                     steps = read_tokens(arm.name, reader, load, skip_tok, count_tok, self.sleep)
-                    self._keep(bout, arm, number, steps, load)
+                    self._keep(bout, arm, number, [steps], load)
             self._check_active()
             if number != rounds[-1]:
                 self._refuse_late(self.now_s() - begun_s)
@@ -156,14 +158,18 @@ class Comparison:
             self.progress.advance(number, f"round {number + 1}, {arm.name}")
             yield arm
 
-    def _keep(self, bout: Bout, arm: Arm, number: int, steps: StepBatch, load: Load) -> None:
-        """Check a window and save it as a cell."""
+    def _keep(
+        self, bout: Bout, arm: Arm, number: int, of_each: Sequence[StepBatch], load: Load
+    ) -> None:
+        """Check a window and save it as a cell. of_each: the steps of each engine, which one after
+        the other are a longer window of one."""
         if load.done.is_set():
             found = f"the load ended: {load.counts.last_error or 'no request is left'}"
             raise ComparisonError(found, "see the engine's log")
-        _check_lengths(arm, steps)
+        for steps in of_each:
+            _check_lengths(arm, steps)
         survival = None if bout.traffic is None else bout.traffic.survival
-        window = window_of(arm.name, steps, survival)
+        window = window_of(arm.name, concatenate(list(of_each)), survival)
         cell = window.to_json() | {"boot": self.boot, "failed": load.counts.failed}
         self.cells.save(bout.label, number, arm.name, cell)
 
@@ -171,21 +177,19 @@ class Comparison:
         if not all(live.api.status().get("active") for live in self.engine.replicas):
             raise ComparisonError("the plugin has turned itself off", "see the engine's log")
 
-    def _read(self, seconds: float) -> StepBatch:
-        """The steps of so many seconds; of up to `LONGER_S` more while they are too few.
-
-        Of several engines one after the other: together they are a longer window of one.
-        """
+    def _read(self, seconds: float) -> list[StepBatch]:
+        """Each engine's steps of so many seconds; of up to `LONGER_S` more while they are too
+        few."""
         readers = [StepReader(live.api) for live in self.engine.replicas]
         parts: list[list[StepBatch]] = [[] for _ in readers]
         left_s = seconds
-        while left_s > 0 or (left_s > -LONGER_S and _fewest(parts) < LEAST_STEPS):
+        while left_s > 0 or (left_s > -LONGER_S and _steps(parts) < LEAST_STEPS):
             part_s = min(left_s, READ_S) if left_s > 0 else LONGER_S / 20
             self.sleep(part_s)
             left_s -= part_s
             for reader, batches in zip(readers, parts, strict=True):
                 batches.append(reader.read_new())
-        return concatenate([batch for batches in parts for batch in batches])
+        return [concatenate(batches) for batches in parts]
 
     def _round_s(self, arms: int) -> float:
         # Two calls and the wait for a step, per arm.
@@ -199,9 +203,8 @@ class Comparison:
             raise OutOfTimeError
 
 
-def _fewest(parts: Sequence[Sequence[StepBatch]]) -> int:
-    """Steps of the engine that made the fewest."""
-    return min(sum(map(len, batches)) for batches in parts)
+def _steps(parts: Sequence[Sequence[StepBatch]]) -> int:
+    return sum(len(batch) for batches in parts for batch in batches)
 
 
 def _check_lengths(arm: Arm, steps: StepBatch) -> None:

@@ -12,7 +12,7 @@ import pathlib
 import secrets
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
 import httpx
@@ -27,6 +27,7 @@ from tabletune.pipeline.build import Evidence
 from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.session import EngineSession, LiveEngine
+from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion, table_from_dense
 from tabletune.store.folder import FolderStore
 from tabletune.store.promotion import promote
@@ -189,8 +190,9 @@ def bench_session(
     if replica:
         variables["TABLETUNE_TRACE"] = str(logs / TRACE)
     if scenarios[0].replicas > 1 and target.platform != "cpu":
-        visible = os.environ.get(VISIBLE_GPUS, "")
-        variables[VISIBLE_GPUS] = gpus_of(replica, scenarios[0].gpus, visible)
+        there = target.fingerprint.device.count
+        visible = os.environ.get(VISIBLE_GPUS)
+        variables[VISIBLE_GPUS] = gpus_of(replica, scenarios[0].gpus, there, visible)
     extension = ("--worker-extension-cls", "bench.synthetic_acceptance.SyntheticAcceptance")
     return EngineSession(
         request,
@@ -203,17 +205,19 @@ def bench_session(
     )
 
 
-def gpus_of(replica: int, gpus: int, visible: str) -> str:
-    """Which GPUs a replica sees, each so many of its own. visible: those of all, "" for any.
+def gpus_of(replica: int, gpus: int, there: int, visible: str | None) -> str:
+    """Which GPUs a replica sees, each so many of its own.
+
+    there: how many this process sees. visible: their names, None for all of the host.
 
     Raises:
         ComparisonError: there are not so many.
     """
     first, last = replica * gpus, (replica + 1) * gpus
-    names = visible.split(",") if visible else [str(number) for number in range(last)]
-    if len(names) < last:
-        found = f"replica {replica + 1} needs {gpus} GPUs of its own, {visible!r} are visible"
-        raise ComparisonError(found, f"set {VISIBLE_GPUS} to {last} of them")
+    names = [str(number) for number in range(there)] if visible is None else visible.split(",")
+    if len(names) < last or there < last:
+        found = f"replica {replica + 1} needs {gpus} GPUs of its own, {there} are visible in all"
+        raise ComparisonError(found, f"use a host with {last} of them, and see {VISIBLE_GPUS}")
     return ",".join(names[first:last])
 
 
@@ -256,10 +260,29 @@ def bench_engine(
         *(evidence.profile, evidence.prior),
     ):
         store.put(record)
-    with ThreadPoolExecutor(1 + len(further)) as pool:
-        booting = [pool.submit(one.measuring, evidence.plan) for one in (session, *further)]
-        replicas = [boot.result() for boot in booting]
+    replicas = booted((session, *further), evidence.plan)
     return BenchEngine(replicas, store, folder, session.progress, booted_with)
+
+
+def booted(sessions: Sequence[EngineSession], plan: CapturePlan) -> list[LiveEngine]:
+    """The measuring engine of each, booted side by side where they do not run.
+
+    Raises:
+        EngineError: one does not start; the others' boots are given up.
+    """
+    if len(sessions) == 1:
+        return [sessions[0].measuring(plan)]
+    with ThreadPoolExecutor(len(sessions)) as pool:
+        booting = [pool.submit(session.measuring, plan) for session in sessions]
+        try:
+            done, _ = wait(booting, return_when=FIRST_EXCEPTION)
+            for boot in done:
+                boot.result()
+        except BaseException:  # also Ctrl-C: leaving the pool waits for all boots
+            for session in sessions:
+                session.cancel()
+            raise
+    return [boot.result() for boot in booting]
 
 
 def engine_path(inherited: str) -> str:

@@ -35,20 +35,27 @@ def spread_outputs(
     output_tok: tuple[int, int],
     count: int,
     at_once: int,
+    longest_tok: int,
     seed: int = 0,
 ) -> list[LoadRequest]:
     """`count` requests, cycled, with outputs evenly from the shortest to the longest.
 
     The first `at_once` are cut so that they end one after the other: requests then begin and
-    end at an even pace, and each window has about its share of prompts. A request whose own
-    output is shorter keeps it.
+    end at an even pace, and each window has about its share of prompts. A request that ends by
+    itself and whose own output is shorter keeps it; others have up to `longest_tok`, which is
+    what the engine has room for behind their prompts.
     """
+    output_tok = (min(output_tok[0], longest_tok), min(output_tok[1], longest_tok))
     lengths = np.random.default_rng(seed).integers(*output_tok, count, endpoint=True)
     lengths[:at_once] = lengths[:at_once] * (1 + np.arange(min(at_once, count))) / at_once
     return [
-        dataclasses.replace(request, max_tokens=max(1, min(request.max_tokens, int(length))))
+        dataclasses.replace(request, max_tokens=max(1, min(_own_tok(request), int(length))))
         for request, length in zip(itertools.cycle(requests), lengths, strict=False)
     ]
+
+
+def _own_tok(request: LoadRequest) -> float:
+    return float("inf") if request.extra.get("ignore_eos") else request.max_tokens
 
 
 def gaps_s(load: Poisson | Trace, count: int, seed: int = 0) -> np.ndarray:

@@ -111,13 +111,14 @@ def crossings_table(file: File) -> str:
 
 def capture_worth_table(file: File) -> str:
     """Settings by load: the table's tokens per second, in windows from low to high."""
-    measured = {name: s for name, s in file["settings"].items() if "loads" in s}
+    measured = {name: s for name, s in file["settings"].items() if s["loads"]}
     loads = [load["concurrency"] for s in measured.values() for load in s["loads"]]
     loads = list(dict.fromkeys(loads))
     rows: list[tuple[str, ...]] = []
     for name, setting in file["settings"].items():
         if name not in measured:
-            rows.append((name, f"failed: {str(setting['failed'])[:160]}", *[""] * (2 + len(loads))))
+            why = str(setting["failed"]).partition("\n")[0][:200].replace("|", "/")
+            rows.append((name, f"failed: {why}", *[""] * (2 + len(loads))))
             continue
         by_load = {load["concurrency"]: load for load in setting["loads"]}
         left = setting["left_for_kv_cache_bytes"]
@@ -132,8 +133,9 @@ def capture_worth_table(file: File) -> str:
         )
     head = ("setting", "boot", "sizes", "left for the KV cache", *(f"closed {c}" for c in loads))
     reading = (
-        "tokens per second of the table, mean and range of its windows; then those of no drafts, "
-        "and the slowest step without a prompt over the middle one."
+        "Tokens per second of the table, mean and range of its windows; then those of no drafts; "
+        "the slowest step without a prompt over the middle one; the table's and the other's steps "
+        "that ran without a graph."
     )
     return f"{reading}\n\n{table(head, rows)}"
 
@@ -144,7 +146,12 @@ def _worth(load: File) -> str:
     slowest = f", slowest step {ms['p100'] / ms['p50']:.1f} ×" if ms else ""
     mean = sum(rates) / len(rates)
     spread = f"({min(rates):.0f} to {max(rates):.0f})"
-    return f"{mean:.0f} {spread}, without drafts {sum(off) / len(off):.0f}{slowest}"
+    bare = "".join(
+        f", {side}: {one['ungraphed_steps']} of {one['steps']} steps without a graph"
+        for side, one in load.items()
+        if side != "concurrency" and one["ungraphed_steps"]
+    )
+    return f"{mean:.0f} {spread}, without drafts {sum(off) / len(off):.0f}{slowest}{bare}"
 
 
 def efforts_table(file: File, key: str) -> str:

@@ -17,6 +17,10 @@ POLICIES = (
 )
 
 
+#: Variables that the comparison decides on.
+OWN_VARIABLES = ("PYTHONPATH", "CUDA_VISIBLE_DEVICES", "VLLM_SERVER_DEV_MODE")
+
+
 class ScenarioError(ValueError):
     """A scenario that cannot be used.
 
@@ -120,12 +124,12 @@ class Scenario(_Strict):
             loops.
         learn_s: unscored time for each policy that learns, once per load.
         engine_args: of vLLM, as in the profile that --work holds.
-        engine_environment: the engine's variables, as in that profile; not PYTHONPATH, nor those
-            of the plugin.
+        engine_environment: the engine's variables, as in that profile; not those that the
+            comparison decides on, nor the plugin's.
         speculative: further keys of vLLM's speculative config.
         gpus: of one engine.
         replicas: so many equal engines behind a router; loads are those of all together, and
-            figures those of one in the mean.
+            figures those of one in the mean, as long as none is idle.
     """
 
     name: str = Field(pattern=r"^[a-z0-9_.-]+$")
@@ -173,7 +177,9 @@ class Scenario(_Strict):
         if self.replay_tok is not None and self.replicas > 1:
             raise ValueError("replay_tok needs one engine: a router sends requests anywhere")
         own = [
-            n for n in self.engine_environment if n == "PYTHONPATH" or n.startswith("TABLETUNE_")
+            name
+            for name in self.engine_environment
+            if name in OWN_VARIABLES or name.startswith(("TABLETUNE_", "BENCH_"))
         ]
         if own:
             raise ValueError(f"engine_environment sets {own}, which the comparison decides")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import pathlib
 from dataclasses import dataclass
 
 from bench.controller_engine import prior_of
 from bench.evaluation.arms import Known, expected_tokens_of
 from bench.evaluation.scenario import Scenario, Traffic
+from tabletune.durable_file import write_durably
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.validate import conclude
 from tabletune.pipeline.build import Build, Evidence, build_version
@@ -31,6 +33,8 @@ from tabletune.records.qualification import Qualification
 from tabletune.records.step_profile import Profile
 from tabletune.records.table import TableVersion
 from tabletune.records.verdict import Verdict
+
+ENVIRONMENT = "engine_environment.json"
 
 
 class WorkspaceMismatchError(RuntimeError):
@@ -143,6 +147,29 @@ def request_of(scenario: Scenario, engine: pathlib.Path, model: str, drafter: st
         engine_args=scenario.engine_args,
         speculative_extra=scenario.speculative_extra(),
     )
+
+
+def same_environment(scenario: Scenario, folder: pathlib.Path, measured: bool) -> None:
+    """Refuse a folder whose records were measured under other variables of the engine, which
+    neither a request nor a fingerprint tells. measured: its records are about to be measured, and
+    so the variables are written down.
+
+    Raises:
+        WorkspaceMismatchError: they are others, as far as that was written down.
+    """
+    path = folder / "bench" / ENVIRONMENT
+    if path.exists():
+        found = json.loads(path.read_text())
+        if found != scenario.engine_environment:
+            raise WorkspaceMismatchError(
+                folder,
+                f"its records are of {found}, the scenario's engine_environment is "
+                f"{scenario.engine_environment}",
+                "use another folder",
+            )
+    elif measured:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, json.dumps(scenario.engine_environment).encode())
 
 
 def measure(

@@ -51,15 +51,15 @@ class Bench:
     windows_done: int = 0
     _warmed: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
 
-    def work(self, concurrency: int, policy: str = "") -> Work:
+    def work(self, concurrency: int, policy: str = "", by_metrics: bool = False) -> Work:
         """The work of one window; less for a policy that never drafts."""
-        work = self.windows.work(concurrency, self._mean_output_tok())
+        work = self.windows.work(concurrency, self._mean_output_tok(), by_metrics)
         return work.scaled(self.windows.off_share) if never_drafts(policy) else work
 
     def needed(self, concurrency: int) -> int:
-        """Requests that one window touches, about."""
-        work = self.work(concurrency)
-        tokens = work.skip_tok + work.work_tok
+        """Requests that one window touches at most, about, whatever it is read from."""
+        works = (self.work(concurrency, by_metrics=by_metrics) for by_metrics in (False, True))
+        tokens = max(work.skip_tok + work.work_tok for work in works)
         return int(np.ceil(tokens / self._mean_output_tok())) + concurrency
 
     def _mean_output_tok(self) -> float:
@@ -176,7 +176,7 @@ def by_metrics(
         start = wait_until_idle(run.engine, bench.clock)
 
         def measure(load: Load, key: Key, number: int) -> None:
-            work = bench.work(key.concurrency, run.policy).scaled(bench.windows.metrics_share)
+            work = bench.work(key.concurrency, run.policy, by_metrics=True)
             window = metrics_window(run.engine, start, load, work, bench.windows, bench.clock)
             into.add(key, number, window.rate_tok_s, boot, run.kind)
             seen.setdefault(key, []).append(window)

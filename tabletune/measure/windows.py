@@ -14,7 +14,7 @@ Two instruments; only windows of one instrument are ever compared with each othe
 - *metrics*: growth of the counter of generated tokens over wall time, each end taken at the
   moment the counter moves, so that its granularity (a step) costs nothing but the polling
   interval. A server that was held up shows old tokens, or new ones late, while its engine goes
-  on: neither end is taken at such a look. Works with every engine.
+  on: no end is taken at a look that was so slow, nor just after one. Works with every engine.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,8 @@ EngineKind = Literal["measured", "stock", "no_speculation"]
 #: Of the steps of a window so many may have another length than asked for: a swap falls
 #: between two steps, so none should.
 OTHER_LENGTH_SHARE = 0.02
-#: A server that is never quick is measured all the same, after so many slow looks.
+#: A server that is slow time and again is measured all the same: an end that is due is taken at
+#: a quick look after so many slow ones, and at any look after twice as many.
 SLOW_LOOKS = 4
 
 
@@ -97,8 +98,9 @@ class WindowOptions:
         min_tok: a window has at least so many output tokens.
         off_share: windows of a policy that never drafts have this share of the work: without
             drafts no text is luckier than another, and little of it tells the throughput.
-        metrics_share: windows read from metrics pages have this share of the work. All of them
-            replay the same text, so that luck of it falls to none.
+        metrics_share: windows read from metrics pages have this share of the work; above 1 only
+            as far as that is more than `min_tok`. All of them replay the same text, so that luck
+            of it falls to none.
         poll_s: between two looks at the metrics page around a window's ends.
         slow_look_s, settle_s: no end is taken at a look that took longer than the first, nor for
             the second after it: the server that was held up catches up with its engine.
@@ -120,10 +122,12 @@ class WindowOptions:
     ramp_tok: int = 8
     timeout_s: float = 300.0
 
-    def work(self, concurrency: int, mean_output_tok: float) -> "Work":
+    def work(self, concurrency: int, mean_output_tok: float, by_metrics: bool = False) -> "Work":
         """The work of one window."""
-        counted = round(self.requests_per_slot * concurrency * mean_output_tok)
-        return Work(self.ramp_tok * concurrency, max(self.min_tok, counted))
+        share = self.metrics_share if by_metrics else 1.0
+        counted = round(share * self.requests_per_slot * concurrency * mean_output_tok)
+        least = round(min(1.0, share) * self.min_tok)
+        return Work(self.ramp_tok * concurrency, max(1, least, counted))
 
 
 @dataclass(frozen=True)
@@ -266,21 +270,26 @@ def metrics_window(
     deadline_s = opened_s + options.timeout_s
     begin: _Look | None = None
     running: list[float] = []
-    settled_s, slow_looks = opened_s, 0
+    settled_s, slow_looks = opened_s, 0  # slow ones since the end was due that comes next
     while True:
         look = _look(engine, clock)
-        if look.took_s > options.slow_look_s:
-            settled_s, slow_looks = look.at_s + options.settle_s, slow_looks + 1
-        fit = look.at_s >= settled_s or slow_looks > SLOW_LOOKS
+        quick = look.took_s <= options.slow_look_s
+        if not quick:
+            settled_s = look.at_s + options.settle_s
         emitted = (look.counts - start).generation_tok
         if begin is None:
-            if emitted >= work.skip_tok and fit:
-                begin, slow_looks = look, 0
+            due = emitted >= work.skip_tok
         else:
             running.append(look.counts.running)
             worked = (look.counts - begin.counts).generation_tok >= work.work_tok
-            if worked and fit and look.at_s - begin.at_s >= options.shortest_s:
+            due = worked and look.at_s - begin.at_s >= options.shortest_s
+        slow_looks += due and not quick
+        waited = slow_looks > (1 if quick else 2) * SLOW_LOOKS
+        fit = look.at_s >= settled_s or waited
+        if due and fit:
+            if begin is not None:
                 break
+            begin, slow_looks = look, 0
         _refuse_stopped(load, look.at_s > deadline_s, "generated tokens")
         # Rarely at first: each look costs the engine's server some milliseconds. Where a window
         # begins in the text matters more than that, so less rarely before it begins.
@@ -290,7 +299,7 @@ def metrics_window(
         left_s = (look.at_s - opened_s) * (end_tok / max(emitted, 1.0) - 1)
         longest_s = 0.5 if begin is not None else 2 * options.poll_s
         wait_s = min(max(left_s / 3, options.poll_s), longest_s)
-        clock.sleep_s(wait_s if fit else max(wait_s, settled_s - look.at_s))
+        clock.sleep_s(wait_s if fit or not due else max(wait_s, settled_s - look.at_s))
     counts = look.counts - begin.counts
     rate_tok_s = counts.generation_tok / (look.at_s - begin.at_s)
     return MetricsWindow(rate_tok_s, counts, int(min(running)), int(max(running)))

@@ -58,10 +58,10 @@ def step_time_requests(
         requests = natural_requests(prompts, live, progress, 2 * NATURAL_OUTPUT_TOK)
         return requests, _mean_prompt_tok(requests, request.context_tok)
     room = live.model.max_model_len - SPARE_TOK
-    prompt_tok = min(request.context_tok, room // 2)
+    prompt_tok = min(request.context_tok, room - min(LONG_OUTPUT_TOK, room // 2))
     output = min(LONG_OUTPUT_TOK, room - prompt_tok)
     words = " ".join(prompt.text for prompt in prompts.prompts).split()
-    wanted = 2 * prompt_tok  # a word is at least one token, so this is more than enough
+    wanted = prompt_tok  # a word is at least one token
     words *= 1 + wanted // len(words)
     starts = range(0, len(words) - wanted, max(1, (len(words) - wanted) // STEP_TIME_PROMPTS))
     extra = {"ignore_eos": True, "truncate_prompt_tokens": prompt_tok}

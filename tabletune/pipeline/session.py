@@ -151,6 +151,10 @@ class EngineSession:
         self._measuring = (plan, live)
         return live
 
+    def cancel(self) -> None:
+        """Give up what other threads boot: their calls end with `BootCancelled`."""
+        self._cancelled.set()
+
     def measuring_if_up(self) -> LiveEngine | None:
         """The measuring engine that was booted last, dead or alive; None without one."""
         return None if self._measuring is None else self._measuring[1]
@@ -184,7 +188,7 @@ class EngineSession:
                 for future in done:
                     future.result()
             except BaseException:  # also Ctrl-C: leaving the pool waits for both boots
-                self._cancelled.set()
+                self.cancel()
                 raise
         with self._serving(*(future.result() for future in futures)) as (stock, plain):
             yield stock, plain

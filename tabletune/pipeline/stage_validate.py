@@ -58,9 +58,8 @@ class Effort:
 
 #: On a GPU many short windows tell more than few long ones of the same time: what windows differ
 #: by there (the host's price of a step with a prompt, stretches of slower steps) holds on within
-#: one. In simulation, with such noise, six rounds of windows of 128 tokens of each open request
-#: decide at least as well as four of 512, in half of the time. Those from metrics pages stay long:
-#: they are paired with an engine of another boot, and each end costs a look.
+#: one. So a window is 128 tokens of each open request, and there are at least six. Those from
+#: metrics pages are longer: each end costs a look, and their partner is of another boot.
 #: A CPU engine's steps take 50 to 200 ms. With one request at a time a window is three outputs
 #: long, and the prompts' groups take turns, so that the rounds are of much the same text.
 EFFORT = {
@@ -277,11 +276,12 @@ def _nothing() -> None:
 def _bench(run: RunContext, live: LiveEngine) -> Bench:
     effort = EFFORT[run.target.platform]
     windows = effort.windows
+    requests = validation_requests(run.request, live, run.progress, effort.output_tok)
     if run.request.synthetic:  # as much work, though outputs are longer
-        share = effort.output_tok / SYNTHETIC_OUTPUT_TOK
+        share = effort.output_tok / float(np.mean([one.max_tokens for one in requests]))
         windows = replace(windows, requests_per_slot=share * windows.requests_per_slot)
     return Bench(
-        requests=validation_requests(run.request, live, run.progress, effort.output_tok),
+        requests=requests,
         windows=windows,
         clock=run.clock,
         rng=np.random.default_rng(0),

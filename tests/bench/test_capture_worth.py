@@ -3,12 +3,12 @@
 import json
 import pathlib
 
-import numpy as np
 import pytest
 from deployment import new_deployment
 from test_golden_profile import DEVICE, ENGINE
 
 from bench import capture_worth
+from tabletune.measure.engine_errors import EngineError
 from tabletune.pipeline.request import RunRequest
 from tabletune.records.vllm_format import from_vllm
 
@@ -28,6 +28,8 @@ def test_settings_differ_in_mode_and_sizes_only() -> None:
     assert everything.graph_mode == planned.graph_mode
     assert set(planned.capture_sizes) < set(everything.capture_sizes)
     assert max(everything.capture_sizes) == max(planned.capture_sizes)
+    assert set(range(1, 641)) <= set(everything.capture_sizes)
+    assert len(everything.capture_sizes) < 700
     assert {plan.lengths for plan in found.values()} == {planned.lengths}
 
 
@@ -43,6 +45,7 @@ def test_a_table_and_no_drafts_take_turns(tmp_path: pathlib.Path, only: str) -> 
     assert capture_worth.main(words) == 0
     if only == "vllm":  # nothing is captured on a processor
         assert not made.engine.boots()
+        assert capture_worth.main([*words, "--only", "nonsense"]) == 1
         return
     found = json.loads(out.read_text())
     assert found["table"] == [[1, 4, 2]]
@@ -56,5 +59,34 @@ def test_a_table_and_no_drafts_take_turns(tmp_path: pathlib.Path, only: str) -> 
         ms = load["table"]["step_ms"]
         assert 0 < ms["p50"] <= ms["p90"] <= ms["p99"] <= ms["p100"]
         # The stand-in's steps take longer with drafts.
-        assert np.median(ms["p50"]) > load["no drafts"]["step_ms"]["p50"]
+        assert ms["p50"] > load["no drafts"]["step_ms"]["p50"]
     assert not made.engine.living()
+    before = out.read_bytes()
+    assert capture_worth.main(words) == 0, "measured already"
+    assert (out.read_bytes(), len(made.engine.boots())) == (before, 1)
+    assert capture_worth.main([*words, "--window-s", "0.4"]) == 1, "another question's file"
+    assert out.read_bytes() == before
+
+
+def test_an_engine_that_does_not_boot_is_told_and_tried_again(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, out = new_deployment(tmp_path), tmp_path / "worth.json"
+    words = [
+        *("--engine", str(made.engine.python), "--model", str(made.model), "--method", "ngram"),
+        *("--table", "[[1, 4, 2]]", "--max-num-seqs", "4", "--max-draft-length", "2"),
+        *("--loads", "2", "--rounds", "1", "--window-s", "0.3", "--only", "planned"),
+        *("--out", str(out)),
+    ]
+    with monkeypatch.context() as broken:
+        broken.setattr(capture_worth.EngineSession, "measuring", boot_fails)
+        assert capture_worth.main(words) == 1
+    setting = json.loads(out.read_text())["settings"]["planned"]
+    assert "no boot today" in setting["failed"]
+    assert setting["loads"] == []
+    assert capture_worth.main(words) == 0
+    assert "failed" not in json.loads(out.read_text())["settings"]["planned"]
+
+
+def boot_fails(*_: object) -> None:
+    raise EngineError("no boot today")

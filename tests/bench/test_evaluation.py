@@ -220,8 +220,20 @@ def test_gaps_have_the_rate_and_the_variation_asked_for() -> None:
 
 def test_outputs_end_one_after_the_other() -> None:
     requests = [LoadRequest("a", 1024), LoadRequest("b", 100)]
-    found = spread_outputs(requests, (400, 400), 8, at_once=4)
+    found = spread_outputs(requests, (400, 400), 8, at_once=4, longest_tok=4000)
     assert [r.max_tokens for r in found] == [100, 100, 300, 100, 400, 100, 400, 100]
+
+
+def test_outputs_without_an_end_of_their_own_are_as_long_as_asked_for() -> None:
+    requests = [LoadRequest("a", 100, {"ignore_eos": True})]
+    found = spread_outputs(requests, (500, 1500), 400, at_once=1, longest_tok=4000)
+    lengths = [r.max_tokens for r in found[1:]]
+    assert 500 <= min(lengths) < 520
+    assert 1480 < max(lengths) <= 1500
+    found = spread_outputs(requests, (500, 1500), 400, at_once=1, longest_tok=700)
+    lengths = [r.max_tokens for r in found[1:]]
+    assert max(lengths) == 700
+    assert len(set(lengths)) > 100, "shorter ones are spread, not cut to one length"
 
 
 @pytest.mark.parametrize(

@@ -140,8 +140,9 @@ def test_adaptive_verification_is_linked_by_no_drafting(tmp_path: pathlib.Path) 
 
 def test_what_a_capture_plan_is_worth(tmp_path: pathlib.Path) -> None:
     def setting(rate: float) -> dict[str, Any]:
-        load = {"tok_s": [rate, rate + 20], "step_ms": {"p50": 4.0, "p100": 10.0}}
-        off = {"tok_s": [500.0], "step_ms": {}}
+        steps = {"steps": 90, "ungraphed_steps": 0}
+        load = {"tok_s": [rate, rate + 20], "step_ms": {"p50": 4.0, "p100": 10.0}, **steps}
+        off = {"tok_s": [500.0], "step_ms": {}, **steps, "ungraphed_steps": 9}
         return {
             "graph_mode": "FULL_DECODE_ONLY",
             "capture_sizes": [1, 2],
@@ -150,20 +151,26 @@ def test_what_a_capture_plan_is_worth(tmp_path: pathlib.Path) -> None:
             "loads": [{"concurrency": 50, "table": load, "no drafts": off}],
         }
 
+    failed = {"failed": "no memory\nlog|more", "loads": []}
     file = {
         "what": "one table under several capture settings",
         "machine": {"gpus": [{"name": "H200"}], "vllm": "0.32.0", "torch_version": "2.13.0"},
         "synthetic": "nothing",
         "measured": "2026-11-30",
         "table": [[1, 128, 2]],
-        "settings": {"vllm": setting(900.0), "planned": {"failed": "no memory"}},
+        "settings": {
+            "vllm": setting(900.0),
+            "planned": failed,
+        },
     }
     (tmp_path / "worth.json").write_text(json.dumps(file))
     text = built(tmp_path)
     assert "| closed 50 |" in text
     row = next(line for line in text.splitlines() if line.startswith("| vllm |"))
     assert "100 s | 2 | 3.0 GiB | 910 (900 to 920), without drafts 500, slowest step 2.5 ×" in row
-    assert "failed: no memory" in text
+    assert "no drafts: 9 of 90 steps without a graph" in row
+    assert "table: 0 of" not in row
+    assert "| failed: no memory |" in text
     assert "Throughput of one table under each of these settings: not run" not in text
 
 

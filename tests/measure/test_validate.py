@@ -139,6 +139,23 @@ def test_windows_from_metrics_pages_replay_one_stretch_and_are_shorter():
     assert rounds[CANDIDATE_BY_METRICS] == 2
 
 
+@pytest.mark.parametrize("metrics_share", [0.25, 1.0, 3.0])
+@pytest.mark.parametrize("concurrency", [1, 4, 16])
+def test_no_window_reaches_prompts_that_were_not_computed_before(metrics_share, concurrency):
+    clock = LoopClock()
+    engine = LoopEngine(clock, Behaviour(SURVIVAL))
+    bench = bench_of(clock, min_tok=64, requests_per_slot=0.5, metrics_share=metrics_share)
+    run = by_metrics_runs(setup_of(best_table()), subject_of(engine))[0]
+    for by_metrics in (False, True):
+        work = bench.work(concurrency, by_metrics=by_metrics)
+        with bench.load(run, concurrency, 0) as load:
+            while engine._generated < work.skip_tok + work.work_tok:
+                clock.sleep_s(0.02)
+            begun = load.counts.completed + concurrency
+        assert begun <= bench.needed(concurrency)
+        engine._generated = 0
+
+
 def test_what_is_the_same_table_is_measured_once():
     """However noisy: a table that uses one length at this load is that fixed length."""
     noisy = {"noise": 0.3, "drift": 0.3}

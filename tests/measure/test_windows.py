@@ -79,16 +79,37 @@ def test_a_metrics_window_lasts_long_enough_for_its_looks():
     assert OPTIONS.shortest_s <= clock.now_s() - begun_s < 2 * OPTIONS.shortest_s
 
 
-@pytest.mark.parametrize("stall_at_s", [0.02, 0.05, 0.1, 0.13, 0.6, 1.2])
-def test_a_server_that_stalls_adds_no_tokens_of_before(stall_at_s):
+def stalled_rate(stall_at_s, engine_of=LoopEngine, stall_s=3.0):
     clock = LoopClock()
-    stalls = Behaviour(SURVIVAL, stall_at_s=stall_at_s, stall_s=3.0)
-    engine = LoopEngine(clock, stalls)
+    engine = engine_of(clock, Behaviour(SURVIVAL, stall_at_s=stall_at_s, stall_s=stall_s))
     engine.pin(2)
     start = wait_until_idle(engine, clock)
     with open_loop(engine, "m", REQUESTS, 8) as load:
-        window = metrics_window(engine, start, load, Work(32, 800), OPTIONS, clock)
-    assert window.rate_tok_s == pytest.approx(expected_rate(8, 2), rel=0.06)
+        return metrics_window(engine, start, load, Work(32, 800), OPTIONS, clock).rate_tok_s
+
+
+@pytest.mark.parametrize("begin_ms", range(0, 1600, 100))
+def test_a_server_that_stalls_shifts_no_end(begin_ms):
+    # Around the window's begin, within it, and around its end, at about 1.3 s.
+    for stall_ms in range(begin_ms, begin_ms + 100, 5):
+        assert stalled_rate(stall_ms / 1e3) == pytest.approx(expected_rate(8, 2), rel=0.06)
+
+
+class Hiccups(LoopEngine):
+    """Every third metrics page takes a while."""
+
+    pages = 0
+
+    def metrics_text(self):
+        self.pages += 1
+        if self.pages % 3 == 0:
+            self.clock.sleep_s(0.12)
+        return super().metrics_text()
+
+
+def test_a_server_that_is_slow_now_and_then_still_shows_a_stall():
+    rates = [stalled_rate(0.9 + 0.01 * i, Hiccups) for i in range(110)]
+    assert rates == pytest.approx([expected_rate(8, 2)] * 110, rel=0.1)
 
 
 def test_a_server_that_is_always_slow_is_measured_all_the_same():
@@ -122,6 +143,11 @@ def test_window_is_the_work_asked_for():
         assert clock.now_s() - begin_s == pytest.approx(expected_s, abs=0.35)
     assert OPTIONS.work(8, 96.0) == Work(64, 768)
     assert OPTIONS.work(1, 96.0) == Work(8, 256)
+    less, more = WindowOptions(metrics_share=0.5), WindowOptions(metrics_share=4.0)
+    assert less.work(1, 96.0, by_metrics=True) == Work(8, 128)
+    assert less.work(8, 96.0, by_metrics=True) == Work(64, 384)
+    assert more.work(1, 96.0, by_metrics=True) == Work(8, 384), "the work, not the least of it"
+    assert more.work(8, 96.0, by_metrics=True) == Work(64, 4 * 768)
 
 
 def test_lost_steps_start_the_window_again():
