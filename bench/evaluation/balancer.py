@@ -15,8 +15,8 @@ import httpx
 class Balancer(httpx.AsyncBaseTransport):
     """Sends each request to the engine that has the fewest open; equals take turns.
 
-    open_now: requests that each engine has not answered yet. Answers do not stream: their heads come
-        with their bodies.
+    open_now: requests that each engine has not answered yet. Answers do not stream: their heads
+        come with their bodies.
     inner: what carries the requests; None: HTTP without a limit of connections.
     """
 
