@@ -31,8 +31,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
+from bench.named_file import load_named
 from bench.run import GO_ON
 from tabletune.durable_file import write_durably
 from tabletune.measure.supervise import descendants
@@ -86,18 +87,7 @@ def load_chain(name: str) -> Chain:
     Raises:
         ChainError: there is none, or it cannot be used.
     """
-    path = pathlib.Path(name)
-    if path.suffix != ".json":
-        path = FOLDER / f"{name}.json"
-    try:
-        return Chain.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        known = sorted(file.stem for file in FOLDER.glob("*.json"))
-        raise ChainError(path, f"no such file; known are {known}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise ChainError(path, f"{where}: {first['msg']}") from error
+    return load_named(name, FOLDER, Chain, ChainError)
 
 
 def joined(chains: Sequence[Chain]) -> Chain:

@@ -6,7 +6,9 @@ import json
 import pathlib
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from bench.named_file import load_named
 
 FOLDER = pathlib.Path(__file__).parent.parent / "scenarios"
 #: Policies by name. `fixed` stands for every length of the plan, 0 (no drafting) included.
@@ -208,18 +210,7 @@ def load_scenario(name: str) -> Scenario:
     Raises:
         ScenarioError: there is none, or it cannot be used.
     """
-    path = pathlib.Path(name)
-    if path.suffix != ".json":
-        path = FOLDER / f"{name}.json"
-    try:
-        return Scenario.model_validate_json(path.read_bytes())
-    except FileNotFoundError as error:
-        known = sorted(file.stem for file in FOLDER.glob("*.json"))
-        raise ScenarioError(path, f"no such file; known are {known}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"])) or "the whole"
-        raise ScenarioError(path, f"{where}: {first['msg']}") from error
+    return load_named(name, FOLDER, Scenario, ScenarioError)
 
 
 def names() -> list[str]:
