@@ -11,7 +11,7 @@ import os
 import pathlib
 import secrets
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Any
 
@@ -38,6 +38,8 @@ POLICIES = "policies.json"
 STORE = "store"
 TRACE = "decisions.jsonl"
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+OWN_CORES = "VLLM_CPU_OMP_THREADS_BIND"
+"""Which cores a CPU engine computes on (vllm/envs.py)."""
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 ENGINE_SIDE = REPOSITORY / "bench" / "engine_side"
 
@@ -189,7 +191,10 @@ def bench_session(
     variables = environment(scenarios[0], folder, os.environ.get("PYTHONPATH", ""), switches)
     if replica:
         variables["TABLETUNE_TRACE"] = str(logs / TRACE)
-    if scenarios[0].replicas > 1 and target.platform != "cpu":
+    if scenarios[0].replicas > 1 and target.platform == "cpu":
+        own = cores_of(replica, scenarios[0].replicas, os.sched_getaffinity(0))
+        variables[OWN_CORES] = ",".join(map(str, own))
+    elif scenarios[0].replicas > 1:
         there = target.fingerprint.device.count
         visible = os.environ.get(VISIBLE_GPUS)
         variables[VISIBLE_GPUS] = gpus_of(replica, scenarios[0].gpus, there, visible)
@@ -203,6 +208,18 @@ def bench_session(
         environment=variables,
         measuring_extra=extension if switches else (),
     )
+
+
+def cores_of(replica: int, replicas: int, cores: Set[int]) -> list[int]:
+    """A replica's share of the processor's cores. Engines that compute on the same ones wait for
+    each other within every layer, and hardly move.
+
+    >>> cores_of(1, 2, {0, 1, 2, 3})
+    [2, 3]
+    """
+    order, share = sorted(cores), max(1, len(cores) // replicas)
+    first = min(replica * share, len(order) - share)
+    return order[first : first + share]
 
 
 def gpus_of(replica: int, gpus: int, there: int, visible: str | None) -> str:

@@ -158,6 +158,11 @@ def test_replicas_share_a_load_and_an_arm(profiled: Deployment, tmp_path: pathli
             assert set(policy["lengths"]) == {name.removeprefix("fixed ")}, "on both engines"
 
 
+def test_each_replica_computes_on_cores_of_its_own() -> None:
+    assert [bench_engine.cores_of(n, 2, {4, 5, 6, 7, 9}) for n in range(2)] == [[4, 5], [6, 7]]
+    assert [bench_engine.cores_of(n, 3, {0, 1}) for n in range(3)] == [[0], [1], [1]]
+
+
 def test_each_replica_sees_gpus_of_its_own() -> None:
     assert [bench_engine.gpus_of(n, 1, 2, None) for n in range(2)] == ["0", "1"]
     assert [bench_engine.gpus_of(n, 2, 4, "4,5,6,7") for n in range(2)] == ["4,5", "6,7"]
