@@ -101,21 +101,22 @@ class RealWorld(FlowWorld):
         return {path.name: path.stat().st_mtime_ns for path in (self.out / "logs").glob("*.log")}
 
     @contextlib.contextmanager
-    def with_useless_drafts(self, identity: str) -> Iterator[None]:
-        """What was counted says that no guess is ever accepted; afterwards again what was.
+    def with_guesses(self, identity: str, *, right: bool) -> Iterator[None]:
+        """What was counted says that every guess is right, or none; afterwards again what was.
 
-        So the table that is built from it is bad: hardly any guesses, at any batch size.
+        So the table that is built from it drafts, or is bad: hardly any drafts at any batch size.
         """
         path = self.out / "records" / identity[:16] / f"{AcceptancePrior.KIND}.json"
         before = path.read_bytes()
         prior = AcceptancePrior.from_json(before)
         counts = prior.counts
-        useless = PositionCounts(
-            drafted_through=counts.drafted_through,
-            accepted_through=(0,) * len(counts.accepted_through),
+        drafted = counts.drafted_through
+        told = PositionCounts(
+            drafted_through=drafted,
+            accepted_through=drafted if right else (0,) * len(drafted),
             request_steps=counts.request_steps,
         )
-        changed = prior.model_copy(update={"counts": useless, "by_group": {}, "by_batch_size": {}})
+        changed = prior.model_copy(update={"counts": told, "by_group": {}, "by_batch_size": {}})
         path.write_bytes(changed.to_json())
         try:
             yield

@@ -109,7 +109,7 @@ def bad(world: RealWorld, first: dict[str, Any], upgraded: dict[str, Any]) -> Ba
     """
     good = world.store.get(TableVersion, upgraded["new"])
     world.configure(margins=STRICT, gate={"approval": "always"})
-    with world.with_useless_drafts(good.fingerprint):
+    with world.with_guesses(good.fingerprint, right=False):
         result = run_flow(world, "retune", answer_s=6)
     assert result["outcome"] == "Refused", result
     pointer = world.pointer()
