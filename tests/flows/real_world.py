@@ -118,6 +118,7 @@ class RealWorld(FlowWorld):
         )
         changed = prior.model_copy(update={"counts": told, "by_group": {}, "by_batch_size": {}})
         path.write_bytes(changed.to_json())
+        self.store.put(changed)  # as a run does: an engine that follows the table asks for it
         try:
             yield
         finally:
