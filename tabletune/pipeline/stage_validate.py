@@ -58,7 +58,7 @@ class Effort:
 
 #: On a GPU many short windows tell more than few long ones of the same time: what windows differ
 #: by there (the host's price of a step with a prompt, stretches of slower steps) holds on within
-#: one. So a window is 128 tokens of each open request, and there are at least six. Those from
+#: one. So a window is 128 tokens of each open request, and there are at least eight. Those from
 #: metrics pages are longer: each end costs a look, and their partner is of another boot.
 #: A CPU engine's steps take 50 to 200 ms. With one request at a time a window is three outputs
 #: long, and the prompts' groups take turns, so that the rounds are of much the same text.
@@ -76,7 +76,7 @@ EFFORT = {
         correct_early=True,
     ),
     "cuda": Effort(
-        rounds=6,
+        rounds=8,
         more_rounds=24,
         metrics_rounds=3,
         more_metrics_rounds=3,
@@ -84,8 +84,8 @@ EFFORT = {
         fresh_rounds=6,
         output_tok=256,
         windows=WindowOptions(requests_per_slot=0.5, off_share=0.5, metrics_share=2.4),
-        budget_s=12.0,
-        give_up_s=25.0,
+        budget_s=20.0,
+        give_up_s=40.0,
     ),
 }
 
