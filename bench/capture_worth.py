@@ -35,7 +35,7 @@ import numpy as np
 from bench.command_line import told
 from bench.evaluation.loads import open_load, spread_outputs
 from bench.evaluation.scenario import Closed
-from bench.evaluation.window import EmptyWindowError, window_of
+from bench.evaluation.window import EmptyWindowError, away_from_prompts, score_of, window_of
 from bench.machine_facts import machine_facts
 from tabletune.commands.console import TerminalProgress
 from tabletune.core.capture_defaults import default_capture_sizes
@@ -49,7 +49,7 @@ from tabletune.measure.steps import StepBatch, StepReader
 from tabletune.pipeline.identify import identify_target
 from tabletune.pipeline.plans import choose_plans
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.requests import SPARE_TOK, sample_prompts, step_time_requests
+from tabletune.pipeline.requests import output_room_tok, sample_prompts, step_time_requests
 from tabletune.pipeline.session import ENGINE_TROUBLE, EngineSession, LiveEngine
 from tabletune.records.fingerprint import DeviceFacts, EngineFacts
 from tabletune.records.plan import CapturePlan
@@ -144,7 +144,7 @@ def figures_of(
     told_of = [window_of(name, steps, survival) for steps in windows]
     plain_s = np.concatenate([_plain_s(steps) for steps in windows])
     return {
-        "tok_s": [round(w.steadied_tok_s or w.rate_tok_s, 1) for w in told_of],
+        "tok_s": [round(score_of(w.to_json(), open_load=False), 1) for w in told_of],
         "decode_tok_s": [round(w.decode_tok_s, 1) for w in told_of],
         "steps": sum(w.steps for w in told_of),
         "ungraphed_steps": sum(w.ungraphed_steps for w in told_of),
@@ -159,8 +159,7 @@ def figures_of(
 
 def _plain_s(steps: StepBatch) -> np.ndarray:
     """Seconds of the steps that neither hold a prompt nor come right before one, float64[n]."""
-    without = steps.prefill_requests == 0
-    plain = without & np.append(without[1:], False) & np.isfinite(steps.interval_s)
+    plain = away_from_prompts(steps) & np.isfinite(steps.interval_s)
     plain[:1] = False
     return steps.interval_s[plain]
 
@@ -211,7 +210,7 @@ def _measure(
         rounds=options.rounds,
         window_s=options.window_s,
         survival=tuple(rates) if request.synthetic and rates else None,
-        longest_tok=live.model.max_model_len - SPARE_TOK - round(prompt_tok),
+        longest_tok=output_room_tok(live, prompt_tok),
     )
     under_loads(live, table, requests, loading, entry["loads"])
 
@@ -283,7 +282,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--speculative", default="{}", help="further keys, as JSON")
     parser.add_argument("--table", required=True, help="vLLM's ranges, as JSON")
     parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--only", default="vllm,planned,everything")
+    parser.add_argument("--only", default=",".join(SETTINGS))
     parser.add_argument("--loads", default="128,100,50,8", help="open requests")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--window-s", type=float, default=2.0)

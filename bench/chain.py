@@ -33,9 +33,11 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from bench.campaign import worst
 from bench.named_file import load_named
 from bench.run import GO_ON
 from tabletune.durable_file import write_durably
+from tabletune.maintain.processes import start_ticks
 from tabletune.measure.supervise import descendants
 
 FOLDER = pathlib.Path(__file__).parent / "chains"
@@ -166,8 +168,7 @@ def run_chain(
             if ended is None or ended["status"] != 0:
                 ended = run_step(step, out, {**environment, **step.environment}, python)
             statuses.append(ended["status"])
-        others = [one for one in statuses if one not in (0, GO_ON)]
-        status = 1 if others else max(statuses)
+        status = worst([one if one in (0, GO_ON) else 1 for one in statuses])
     finally:
         write_durably(out / DONE, f"{status}\n".encode())
     return status
@@ -237,20 +238,11 @@ def _wait(process: subprocess.Popen[str], limit_s: float) -> bool:
 def _end(pids: Sequence[int]) -> None:
     """Wait for the end of processes, and after a while end them."""
     until_s = time.monotonic() + ENDS_S
-    while time.monotonic() < until_s and any(map(_lives, pids)):
+    while time.monotonic() < until_s and any(start_ticks(pid) is not None for pid in pids):
         time.sleep(0.2)
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-def _lives(pid: int) -> bool:
-    """Whether it runs; one that nobody has waited for does not."""
-    try:
-        text = pathlib.Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return text.rpartition(")")[2].split()[0] not in "ZX"
 
 
 def _ended(out: pathlib.Path, step: Step) -> dict[str, Any] | None:
@@ -293,7 +285,8 @@ def _gone(out: pathlib.Path) -> int | None:
     if (out / DONE).exists():
         return int((out / DONE).read_text())
     process = out / PROCESS
-    if process.exists() and not _lives(int(process.read_text())) and not (out / DONE).exists():
+    gone = process.exists() and start_ticks(int(process.read_text())) is None
+    if gone and not (out / DONE).exists():
         print("expected the chain to run or to have said how it ended, found its process gone")
         return 1
     return None

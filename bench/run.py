@@ -57,7 +57,7 @@ from tabletune.measure.progress import Progress
 from tabletune.measure.qualify_fallback import NothingQualified
 from tabletune.pipeline.identify import Unsupported, identify_target
 from tabletune.pipeline.request_checks import RequestError
-from tabletune.pipeline.requests import SPARE_TOK, sample_prompts, step_time_requests
+from tabletune.pipeline.requests import output_room_tok, sample_prompts, step_time_requests
 from tabletune.pipeline.workspace import Workspace, WorkspaceError
 
 GO_ON = 75
@@ -175,7 +175,7 @@ def compare_scenario(
         boot=secrets.token_hex(4),
         progress=progress,
         until_s=until_s,
-        longest_tok=engine.live.model.max_model_len - SPARE_TOK - round(prompt_tok),
+        longest_tok=output_room_tok(engine.live, prompt_tok),
     )
     try:
         return _all_bouts(comparison, facts, result, progress)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 
 import httpx
 
+from tabletune.measure.load import UNLIMITED
+
 
 class Balancer(httpx.AsyncBaseTransport):
     """Sends each request to the engine that has the fewest open; equals take turns.
@@ -27,8 +29,7 @@ class Balancer(httpx.AsyncBaseTransport):
             raise ValueError("expected the addresses of engines, found none")
         self._urls = [httpx.URL(url) for url in base_urls]
         self._turns = itertools.count()
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        self._inner = inner or httpx.AsyncHTTPTransport(limits=limits, trust_env=False)
+        self._inner = inner or httpx.AsyncHTTPTransport(limits=UNLIMITED, trust_env=False)
         self.open_now = [0] * len(base_urls)
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

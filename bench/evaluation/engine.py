@@ -12,7 +12,7 @@ import pathlib
 import secrets
 import time
 from collections.abc import Iterator, Sequence, Set
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from functools import partial
 from typing import Any
 
 import httpx
@@ -26,7 +26,7 @@ from tabletune.measure.progress import Progress, Silent
 from tabletune.pipeline.build import Evidence
 from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.session import EngineSession, LiveEngine
+from tabletune.pipeline.session import EngineSession, LiveEngine, booted_beside
 from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion, table_from_dense
 from tabletune.store.folder import FolderStore
@@ -289,17 +289,12 @@ def booted(sessions: Sequence[EngineSession], plan: CapturePlan) -> list[LiveEng
     """
     if len(sessions) == 1:
         return [sessions[0].measuring(plan)]
-    with ThreadPoolExecutor(len(sessions)) as pool:
-        booting = [pool.submit(session.measuring, plan) for session in sessions]
-        try:
-            done, _ = wait(booting, return_when=FIRST_EXCEPTION)
-            for boot in done:
-                boot.result()
-        except BaseException:  # also Ctrl-C: leaving the pool waits for all boots
-            for session in sessions:
-                session.cancel()
-            raise
-    return [boot.result() for boot in booting]
+
+    def give_up() -> None:
+        for session in sessions:
+            session.cancel()
+
+    return booted_beside([partial(session.measuring, plan) for session in sessions], give_up)
 
 
 def engine_path(inherited: str) -> str:

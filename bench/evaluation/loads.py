@@ -19,10 +19,8 @@ from bench.evaluation.balancer import Balancer
 from bench.evaluation.scenario import AnyLoad, Closed, Jump, Poisson, Trace
 from tabletune.measure.api import EngineAddress
 from tabletune.measure.driven import Load
-from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest
+from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest, Transport, load_client
 from tabletune.measure.loop_thread import LoopThread
-
-Transport = Callable[[], httpx.AsyncBaseTransport]
 
 
 def is_open(load: AnyLoad) -> bool:
@@ -101,16 +99,8 @@ class Arrivals:
     async def _serve(self, ready: Callable[[], None]) -> None:
         clock = asyncio.get_running_loop()
         ready()
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        base = self._address.base_url
         open_now = set[asyncio.Task[None]]()
-        async with httpx.AsyncClient(
-            base_url=base,
-            timeout=None,
-            limits=limits,
-            trust_env=False,
-            transport=None if self._transport is None else self._transport(),
-        ) as http:
+        async with load_client(self._address, self._transport) as http:
             next_s = clock.time()
             while not self._stop.is_set():
                 next_s += next(self._gaps)

@@ -73,9 +73,7 @@ def window_of(policy: str, steps: StepBatch, survival: tuple[float, ...] | None)
     seconds = float(interval_s.sum())
     tokens = _expected_tok(steps, survival)
     rate = float(steps.output_tok.sum()) / seconds
-    without = steps.prefill_requests == 0
-    # A step right before a prompt takes longer too: the prompt is prepared during it.
-    decoding = without & np.append(without[1:], False) & (interval_s > 0)
+    decoding = away_from_prompts(steps) & (interval_s > 0)
     decode_s = float(interval_s[decoding].sum())
     request_s = float((interval_s * steps.batch_size).sum())
     chosen, uses = np.unique(steps.draft_length, return_counts=True)
@@ -97,6 +95,13 @@ def window_of(policy: str, steps: StepBatch, survival: tuple[float, ...] | None)
         lost=steps.lost,
         lengths={str(k): round(float(s), 4) for k, s in zip(chosen, shares, strict=True)},
     )
+
+
+def away_from_prompts(steps: StepBatch) -> np.ndarray:
+    """Which steps neither hold a prompt nor come right before one, bool[n]: a step right before a
+    prompt takes longer too, the prompt is prepared during it. Of the last one that is not known."""
+    without = steps.prefill_requests == 0
+    return without & np.append(without[1:], False)
 
 
 def _expected_tok(steps: StepBatch, survival: tuple[float, ...] | None) -> np.ndarray:

@@ -46,6 +46,23 @@ class LoadCounts:
     texts: list[str] = field(default_factory=list[str])
 
 
+#: Makes what carries a load's requests.
+Transport = Callable[[], httpx.AsyncBaseTransport]
+#: A load has as many connections as requests are open.
+UNLIMITED = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+
+
+def load_client(address: EngineAddress, transport: Transport | None) -> httpx.AsyncClient:
+    """The client of a load: requests take as long as they take. `transport` None: HTTP."""
+    return httpx.AsyncClient(
+        base_url=address.base_url,
+        timeout=None,
+        limits=UNLIMITED,
+        trust_env=False,
+        transport=None if transport is None else transport(),
+    )
+
+
 class ClosedLoop:
     """Keeps `concurrency` requests open until closed; a finished one is replaced at once.
 
@@ -70,7 +87,7 @@ class ClosedLoop:
         concurrency: int,
         once: bool = False,
         keep_text: bool = False,
-        transport: Callable[[], httpx.AsyncBaseTransport] | None = None,
+        transport: Transport | None = None,
     ) -> None:
         if concurrency < 1 or not requests:
             raise ValueError(f"expected requests and a concurrency of 1 or more, not {concurrency}")
@@ -96,14 +113,7 @@ class ClosedLoop:
         self._loop.tell(lambda: self._shrink(concurrency))
 
     async def _serve(self, ready: Callable[[], None]) -> None:
-        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-        async with httpx.AsyncClient(
-            base_url=self._address.base_url,
-            timeout=None,
-            limits=limits,
-            trust_env=False,
-            transport=None if self._transport is None else self._transport(),
-        ) as http:
+        async with load_client(self._address, self._transport) as http:
             self._tasks = [asyncio.create_task(self._worker(http)) for _ in range(self._target)]
             ready()
             await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -69,6 +69,11 @@ def step_time_requests(
     return [LoadRequest(text, output, extra) for text in texts], float(prompt_tok)
 
 
+def output_room_tok(live: LiveEngine, prompt_tok: float) -> int:
+    """The longest output, in tokens, that the engine has room for behind such a prompt."""
+    return live.model.max_model_len - SPARE_TOK - round(prompt_tok)
+
+
 def _mean_prompt_tok(requests: Sequence[LoadRequest], otherwise: float) -> float:
     lengths = [len(r.prompt) for r in requests if isinstance(r.prompt, list)]
     return sum(lengths) / len(lengths) if lengths else otherwise

@@ -4,9 +4,10 @@ import contextlib
 import os
 import pathlib
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 from tabletune.measure.acceptance import AcceptanceError
@@ -178,19 +179,11 @@ class EngineSession:
             ("stock", serving_arguments(self._request, version)),
             ("plain", plain_arguments(self._request)),
         ]
-        with ThreadPoolExecutor(len(jobs)) as pool:
-            futures = [
-                pool.submit(self._boot, name, arguments, PluginMode.OFF, Silent())
-                for name, arguments in jobs
-            ]
-            try:
-                done, _ = wait(futures, return_when=FIRST_EXCEPTION)
-                for future in done:
-                    future.result()
-            except BaseException:  # also Ctrl-C: leaving the pool waits for both boots
-                self.cancel()
-                raise
-        with self._serving(*(future.result() for future in futures)) as (stock, plain):
+        boots = [
+            partial(self._boot, name, arguments, PluginMode.OFF, Silent())
+            for name, arguments in jobs
+        ]
+        with self._serving(*booted_beside(boots, self.cancel)) as (stock, plain):
             yield stock, plain
 
     @contextlib.contextmanager
@@ -294,6 +287,29 @@ class EngineSession:
         if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
             return self._more_environment
         return {CPU_KV_CACHE: CPU_KV_CACHE_GIB} | self._more_environment
+
+
+def booted_beside(
+    boots: Sequence[Callable[[], LiveEngine]], give_up: Callable[[], None]
+) -> list[LiveEngine]:
+    """Engines that boot side by side, each in a thread of its own.
+
+    Args:
+        give_up: called where one does not start, or on Ctrl-C: the others are to end then.
+
+    Raises:
+        EngineError: one does not start.
+    """
+    with ThreadPoolExecutor(len(boots)) as pool:
+        futures = [pool.submit(boot) for boot in boots]
+        try:
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+        except BaseException:  # also Ctrl-C: leaving the pool waits for all boots
+            give_up()
+            raise
+    return [future.result() for future in futures]
 
 
 class BootCancelled(EngineError):
