@@ -43,6 +43,11 @@ FATAL_MARKS: Final = (
     "EngineDeadError",
 )
 KV_CACHE_PATTERN: Final = re.compile(r"Available KV cache memory: (\d+(?:\.\d+)?) GiB")
+KV_CACHE_TOK_PATTERN: Final = re.compile(r"KV cache size: ([\d,]+) tokens")
+#: What an engine says that takes its size from an earlier boot (vllm/v1/worker/startup_plan.py).
+STARTUP_PLAN_PATTERN: Final = re.compile(
+    r"Applying persisted startup plan .*kv_cache_memory_bytes=(\d+)"
+)
 #: What vLLM puts before each line of a process.
 PREFIX_PATTERN: Final = re.compile(r"^(\([^)]*\) )?((ERROR|CRITICAL) [-\d]+ [:\d]+ \[[^\]]*\] )?")
 EXCEPTION_PATTERN: Final = re.compile(r"^[A-Za-z_][\w.]*(Error|Exception|Exit|Interrupt)\b: \S")
@@ -170,16 +175,38 @@ def no_room(log_path: pathlib.Path) -> str:
 
 def kv_cache_bytes(log_path: pathlib.Path) -> int | None:
     """What an engine found free for its KV cache when it started (vllm/v1/worker/gpu_worker.py),
-    rounded down. Of several workers only one says so. None where its log does not.
+    rounded down, or took over from an earlier start. Of several workers only one says so. None
+    where its log does not.
     """
-    try:
-        with log_path.open(errors="replace") as log:
-            lines = (KV_CACHE_PATTERN.search(line) for line in log)
-            found = next((float(match[1]) for match in lines if match), 0.0)
-    except OSError:
-        return None
+    planned = _first(log_path, STARTUP_PLAN_PATTERN)
+    if planned is not None:
+        return int(planned)
+    found = float(_first(log_path, KV_CACHE_PATTERN) or 0.0)
     least = int((found - 0.01) * 2**30)  # printed to 0.01 GiB
     return least if least > 0 else None
+
+
+def kv_cache_tok(log_path: pathlib.Path) -> int | None:
+    """How many tokens an engine's KV cache holds (vllm/v1/core/kv_cache_utils.py); None where its
+    log does not say so."""
+    found = _first(log_path, KV_CACHE_TOK_PATTERN)
+    return None if found is None else int(found.replace(",", ""))
+
+
+def took_startup_plan(log_path: pathlib.Path) -> bool:
+    """Whether an engine took the size of its KV cache from an earlier boot."""
+    return _first(log_path, STARTUP_PLAN_PATTERN) is not None
+
+
+def _first(log_path: pathlib.Path, pattern: re.Pattern[str]) -> str | None:
+    """The first group where the pattern is first found in a log; None where it is not, or where
+    there is no log."""
+    try:
+        with log_path.open(errors="replace") as log:
+            matches = (pattern.search(line) for line in log)
+            return next((match[1] for match in matches if match), None)
+    except OSError:
+        return None
 
 
 def phase_of(line: str) -> str | None:

@@ -14,7 +14,7 @@ from tabletune.measure.acceptance import AcceptanceError
 from tabletune.measure.api import EngineAddress, EngineApi, EngineApiError, ServedModel
 from tabletune.measure.clock import Clock, SystemClock
 from tabletune.measure.engine_errors import EngineDied, EngineError
-from tabletune.measure.engine_log import kv_cache_bytes
+from tabletune.measure.engine_log import kv_cache_bytes, kv_cache_tok, took_startup_plan
 from tabletune.measure.launch import EngineLaunch, PluginMode
 from tabletune.measure.metrics import MetricsError
 from tabletune.measure.profile_client import ClientProfileError
@@ -27,6 +27,7 @@ from tabletune.pipeline.engine_config import (
     plain_arguments,
     serving_arguments,
 )
+from tabletune.pipeline.gpu_room import KvCache, Room
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.request_checks import flag_of
 from tabletune.records.plan import CapturePlan
@@ -35,8 +36,13 @@ from tabletune.records.table import TableVersion
 #: vLLM's variable for the KV cache of a CPU engine in GiB, and its value where it is not set.
 CPU_KV_CACHE = "VLLM_CPU_KVCACHE_SPACE"
 CPU_KV_CACHE_GIB = "2"
-#: vLLM's argument that gives a GPU engine's KV cache in bytes.
+#: vLLM's arguments that give a GPU engine's KV cache in bytes, and its share of the memory.
 KV_CACHE_BYTES = "--kv-cache-memory-bytes"
+MEMORY_SHARE = "--gpu-memory-utilization"
+#: vLLM's variable that has a GPU engine take the size of its KV cache from an earlier boot of the
+#: same settings (vllm/v1/worker/startup_plan.py). It measures less before it captures its graphs;
+#: compiled code does not depend on it.
+STARTUP_PLAN = "VLLM_ENABLE_STARTUP_PLAN"
 #: With one of these every engine sizes its own: the size is given already, or there are several
 #: workers, of which only one tells its room.
 OWN_SIZE = frozenset(
@@ -122,7 +128,7 @@ class EngineSession:
         self._logs, self.progress, self._deadline_s = logs, progress, boot_deadline_s
         self._stack = contextlib.ExitStack()
         self._measuring: tuple[CapturePlan, LiveEngine] | None = None
-        self._kv_cache_bytes: int | None = None
+        self._kv_cache: KvCache | None = None
         self._boots = 0
         self._cancelled = threading.Event()
         self.boot_times_s: dict[str, float] = {}
@@ -148,9 +154,15 @@ class EngineSession:
         arguments = [*measuring_arguments(self._request, plan), *self._measuring_extra]
         live = self._boot("measuring", arguments, PluginMode.MEASURE, self.progress)
         if self._platform != "cpu" and not OWN_SIZE & {flag_of(argument) for argument in arguments}:
-            self._kv_cache_bytes = kv_cache_bytes(live.engine.log_path)
+            self._kv_cache = _kv_cache(live.engine.log_path)
         self._measuring = (plan, live)
         return live
+
+    @property
+    def kv_cache(self) -> KvCache | None:
+        """The measuring engine's, where others may be told a size: None on a CPU, for several
+        workers, where the size was given, and where the engine's log does not tell it."""
+        return self._kv_cache
 
     def cancel(self) -> None:
         """Give up what other threads boot: their calls end with `BootCancelled`."""
@@ -169,21 +181,35 @@ class EngineSession:
             live.engine.stop()
 
     @contextlib.contextmanager
-    def stock_and_plain(self, version: TableVersion) -> Iterator[tuple[LiveEngine, LiveEngine]]:
+    def stock_and_plain(
+        self, version: TableVersion, room: Room | None = None
+    ) -> Iterator[tuple[LiveEngine, LiveEngine]]:
         """A stock engine with the table, and one without speculation, booted side by side.
 
         Neither has the plugin. For hosts where several engines fit beside each other.
+
+        Args:
+            room: what each may take of a GPU; None on a CPU.
+
+        Raises:
+            EngineError: one does not start.
         """
         self.progress.start("boot the stock engine and the one without speculation")
+        given = () if room is None else _given(room)
         jobs = [
-            ("stock", serving_arguments(self._request, version)),
-            ("plain", plain_arguments(self._request)),
+            ("stock", [*serving_arguments(self._request, version), *given]),
+            ("plain", [*plain_arguments(self._request), *given]),
         ]
         boots = [
             partial(self._boot, name, arguments, PluginMode.OFF, Silent())
             for name, arguments in jobs
         ]
-        with self._serving(*booted_beside(boots, self.cancel)) as (stock, plain):
+        try:
+            booted = booted_beside(boots, self.cancel)
+        except EngineDied:
+            self._cancelled.clear()  # both boots have ended; later ones may go on
+            raise
+        with self._serving(*booted) as (stock, plain):
             yield stock, plain
 
     @contextlib.contextmanager
@@ -229,14 +255,14 @@ class EngineSession:
         many of them twice, about 30 s on an H200. Where it dies so, it starts as usual. One
         without speculation measures its own: it has more room.
         """
-        size = self._kv_cache_bytes
-        if size is None:
+        if self._kv_cache is None:
             return self._boot(name, arguments, PluginMode.OFF, self.progress)
+        size = self._kv_cache.size_bytes
         sized = [*arguments, KV_CACHE_BYTES, str(size)]
         try:
             return self._boot(name, sized, PluginMode.OFF, self.progress)
         except EngineDied as error:
-            self._kv_cache_bytes = None
+            self._kv_cache = None
             self.progress.say(
                 f"the {name} engine does not start with {KV_CACHE_BYTES} {size} "
                 f"({str(error).splitlines()[0]}); once more without"
@@ -246,15 +272,44 @@ class EngineSession:
     def _boot(
         self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
     ) -> LiveEngine:
+        """Boot an engine. One that dies with the size of an earlier boot measures its own."""
+        environment = self._environment()
+        log, boot = (
+            self._next_log(name),
+            partial(self._boot_with, name, arguments, plugin, progress),
+        )
+        try:
+            return boot(environment, log)
+        except EngineDied as error:
+            if environment.get(STARTUP_PLAN) != "1" or not took_startup_plan(log):
+                raise
+            progress.say(
+                f"the {name} engine does not start with the memory of an earlier boot "
+                f"({str(error).splitlines()[0]}); once more without"
+            )
+            return boot({**environment, STARTUP_PLAN: "0"}, self._next_log(name))
+
+    def _next_log(self, name: str) -> pathlib.Path:
         self._boots += 1
         log = self._logs / f"{self._boots:02d}-{name}.log"
         log.unlink(missing_ok=True)
+        return log
+
+    def _boot_with(
+        self,
+        name: str,
+        arguments: Sequence[str],
+        plugin: PluginMode,
+        progress: Progress,
+        environment: Mapping[str, str],
+        log: pathlib.Path,
+    ) -> LiveEngine:
         launch = EngineLaunch(
             python=self._python,
             model=self._request.model,
             log_path=log,
             arguments=tuple(arguments),
-            environment=MappingProxyType(self._environment()),
+            environment=MappingProxyType(dict(environment)),
             plugin=plugin,
         )
         progress.start(f"boot the {name} engine")
@@ -284,9 +339,20 @@ class EngineSession:
             raise PluginInactive(str(status.get("reason")), live.engine.log_path)
 
     def _environment(self) -> dict[str, str]:
-        if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
-            return self._more_environment
-        return {CPU_KV_CACHE: CPU_KV_CACHE_GIB} | self._more_environment
+        name, value = (
+            (CPU_KV_CACHE, CPU_KV_CACHE_GIB) if self._platform == "cpu" else (STARTUP_PLAN, "1")
+        )
+        given = {} if name in os.environ else {name: value}
+        return given | self._more_environment
+
+
+def _kv_cache(log: pathlib.Path) -> KvCache | None:
+    size_bytes, size_tok = kv_cache_bytes(log), kv_cache_tok(log)
+    return KvCache(size_bytes, size_tok or 0) if size_bytes else None
+
+
+def _given(room: Room) -> tuple[str, ...]:
+    return (MEMORY_SHARE, str(room.memory_share), KV_CACHE_BYTES, str(room.kv_cache_bytes))
 
 
 def booted_beside(

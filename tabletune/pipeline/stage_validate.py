@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tabletune.measure.driven import open_closed_loop
+from tabletune.measure.engine_errors import EngineDied
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Progress
 from tabletune.measure.recheck import corrected_outcome, correction_of
@@ -26,6 +27,7 @@ from tabletune.measure.validation_setup import Setup, Subject, by_metrics_runs
 from tabletune.measure.windows import PolicyRun, WindowOptions
 from tabletune.pipeline.build import Build
 from tabletune.pipeline.corrected import corrected_version
+from tabletune.pipeline.gpu_room import Room, needed_tok, room_for_two
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.requests import natural_requests, sample_prompts, step_time_requests
 from tabletune.pipeline.run_context import RunContext
@@ -139,14 +141,14 @@ def stage_validate(
     """The verdict on the build's version, or on what it was corrected to.
 
     The measuring engine swaps tables live. The stock engine and the one without speculation
-    run beside it on a CPU, interleaved window by window; a GPU's memory holds one engine at a
-    time, so there they follow in boots of their own.
+    run beside it on a CPU, interleaved window by window. A measuring engine fills a GPU's memory,
+    so there they follow when it has stopped: beside each other where there is room.
 
     Raises:
         EngineError: an engine did not start, or died.
     """
     beside = run.target.platform == "cpu"
-    ask_others = _side_by_side if beside else _one_after_the_other
+    ask_others = _side_by_side if beside else measure_when_it_has_stopped
     found = validate_on_plugin_engine(run, plan, build, incumbent)
     with _death_told(run):
         ask_others(run, found)
@@ -251,14 +253,52 @@ def _side_by_side(run: RunContext, found: OnPluginEngine) -> None:
         measure_beside(setup, bench, subject, [_stock(stock), _plain(plain)], outcome)
 
 
-def _one_after_the_other(run: RunContext, found: OnPluginEngine) -> None:
+def measure_when_it_has_stopped(run: RunContext, found: OnPluginEngine) -> None:
+    """The other engines on a GPU: after the measuring one, side by side where there is room.
+
+    Raises:
+        EngineError: one did not start on its own, or died.
+    """
     setup, bench, subject, outcome = found.setup, found.bench, found.subject, found.outcome
     measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
+    room = _room(run, found)
     run.session.stop_measuring()
+    with contextlib.ExitStack() as stack:
+        beside = _booted_beside(run, found.version, room, stack)
+        if beside is not None:
+            measure_elsewhere(setup, bench, [_stock(beside[0]), _plain(beside[1])], outcome)
+            return
     with run.session.stock(found.version) as stock:
         measure_elsewhere(setup, bench, [_stock(stock)], outcome)
     with run.session.plain() as plain:
         measure_elsewhere(setup, bench, [_plain(plain)], outcome)
+
+
+def _booted_beside(
+    run: RunContext, version: TableVersion, room: Room | None, stack: contextlib.ExitStack
+) -> tuple[LiveEngine, LiveEngine] | None:
+    """The stock engine and the one without speculation; None where they do not fit."""
+    if room is None:
+        return None
+    try:
+        return stack.enter_context(run.session.stock_and_plain(version, room))
+    except EngineDied as error:
+        run.progress.say(
+            f"two engines do not start beside each other ({str(error).splitlines()[0]}); "
+            "one after the other"
+        )
+        return None
+
+
+def _room(run: RunContext, found: OnPluginEngine) -> Room | None:
+    """What each of two engines may take of the GPU; None where they do not fit."""
+    live, alone = run.session.measuring_if_up(), run.session.kv_cache
+    memory_bytes = run.target.fingerprint.device.memory_bytes
+    if live is None or alone is None:
+        return None
+    largest = max(found.setup.concurrencies)
+    needed = needed_tok(found.bench.requests, largest, live.model.max_model_len)
+    return room_for_two(memory_bytes, alone, needed)
 
 
 def _stock(live: LiveEngine) -> PolicyRun:

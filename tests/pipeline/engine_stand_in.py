@@ -18,7 +18,10 @@ boots.jsonl. Faults are put in by variables:
     FAKE_ENGINE_REJECTS      1: no guess is ever accepted
     FAKE_ENGINE_SILENT       1: the drafter never proposes anything
     FAKE_ENGINE_KV_GIB       what it says to have free for its KV cache; then it also knows
-                             --kv-cache-memory-bytes, unless this is negative
+                             --kv-cache-memory-bytes and --gpu-memory-utilization, unless
+                             this is negative
+    FAKE_ENGINE_PLAN         dies: with VLLM_ENABLE_STARTUP_PLAN=1 it takes an earlier boot's
+                             memory, and dies of it
     FAKE_ENGINE_LINGERS      fails | ignores: the server stays when its core has died, and fails
                              every call, or leaves the plugin's without an answer
 """
@@ -53,7 +56,7 @@ KNOWN_ARGUMENTS = {
 }
 KV_GIB = os.environ.get("FAKE_ENGINE_KV_GIB", "")
 if KV_GIB and not KV_GIB.startswith("-"):
-    KNOWN_ARGUMENTS.add("--kv-cache-memory-bytes")
+    KNOWN_ARGUMENTS.update({"--kv-cache-memory-bytes", "--gpu-memory-utilization"})
 
 
 def step_time_s(batch_size: int, guesses: float) -> float:
@@ -385,6 +388,10 @@ def main() -> None:
     LOG.info("Starting to load model %s …", options["--model"])
     if KV_GIB:
         LOG.info("(EngineCore pid=1) INFO Available KV cache memory: %s GiB", KV_GIB.lstrip("-"))
+        LOG.info("(EngineCore pid=1) INFO GPU KV cache size: 1,234 tokens, Maximum concurrency …")
+    if os.environ.get("FAKE_ENGINE_PLAN") and os.environ.get("VLLM_ENABLE_STARTUP_PLAN") == "1":
+        LOG.info("Applying persisted startup plan (fingerprint 1): kv_cache_memory_bytes=77 (…)")
+        fault = "dies"
     if fault == "prints":  # not through logging, as progress bars do
         print("Capturing CUDA graphs", flush=True)
     if fault == "dies":

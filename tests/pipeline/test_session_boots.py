@@ -7,10 +7,12 @@ from collections.abc import Iterator
 import pytest
 from fake_environment import FakeEnvironment, make_environment, write_model
 
-from tabletune.measure.engine_log import kv_cache_bytes
+from tabletune.measure.engine_errors import EngineDied
+from tabletune.measure.engine_log import kv_cache_bytes, kv_cache_tok, took_startup_plan
 from tabletune.measure.progress import Silent
+from tabletune.pipeline.gpu_room import KvCache, Room
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.session import KV_CACHE_BYTES, EngineSession
+from tabletune.pipeline.session import KV_CACHE_BYTES, MEMORY_SHARE, STARTUP_PLAN, EngineSession
 from tabletune.records.plan import CapturePlan, Envelope
 from tabletune.records.table import Parents, TableVersion, table_from_dense
 
@@ -59,12 +61,9 @@ def told() -> Told:
     return Told()
 
 
-@contextlib.contextmanager
-def measured(
-    environment: FakeEnvironment, model: pathlib.Path, told: Told, platform: str, *more: str
-) -> Iterator[EngineSession]:
-    """A session whose measuring engine has run."""
-    request = RunRequest(
+def request_of(environment: FakeEnvironment, model: pathlib.Path, *more: str) -> RunRequest:
+    """What is tuned; `more`: further arguments of its engine."""
+    return RunRequest(
         model=str(model),
         method="ngram",
         engine=str(environment.python),
@@ -73,6 +72,14 @@ def measured(
         lengths=(0, 2),
         engine_args=more,
     )
+
+
+@contextlib.contextmanager
+def measured(
+    environment: FakeEnvironment, model: pathlib.Path, told: Told, platform: str, *more: str
+) -> Iterator[EngineSession]:
+    """A session whose measuring engine has run."""
+    request = request_of(environment, model, *more)
     logs = environment.folder / "logs"
     with EngineSession(request, environment.python, platform, logs, told) as engines:
         engines.measuring(PLAN)
@@ -150,6 +157,64 @@ def test_a_processor_several_gpus_or_a_size_that_is_given_are_left_alone(
     assert sizes(environment) == [None, None]
 
 
+def test_two_engines_beside_each_other_are_given_their_room(
+    environment: FakeEnvironment,
+    model: pathlib.Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
+    with measured(environment, model, told, "cuda") as engines:
+        assert engines.kv_cache == KvCache(int(12.33 * 2**30), 1234)
+        with engines.stock_and_plain(VERSION, Room(0.43, 999)) as (stock, plain):
+            assert stock.engine.died() is None
+            assert plain.engine.died() is None
+    assert sizes(environment) == [None, "999", "999"]
+    for boot in environment.boots()[1:]:
+        words = boot["arguments"]
+        assert words[words.index(MEMORY_SHARE) + 1] == "0.43"
+
+
+def test_memory_of_an_earlier_boot_that_no_longer_fits_is_measured_again(
+    environment: FakeEnvironment,
+    model: pathlib.Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
+    with measured(environment, model, told, "cuda"):
+        pass
+    assert len(environment.boots()) == 2
+    assert len([line for line in told.said if "memory of an earlier boot" in line]) == 1
+
+
+def test_an_engine_that_dies_of_something_else_is_not_booted_again(
+    environment: FakeEnvironment,
+    model: pathlib.Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE_BOOT", "dies")
+    with pytest.raises(EngineDied), measured(environment, model, told, "cuda"):
+        pass
+    assert len(environment.boots()) == 1
+
+
+@pytest.mark.parametrize("platform", ["cpu", "cuda"])
+def test_what_the_operator_set_is_left_alone(
+    environment: FakeEnvironment,
+    model: pathlib.Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+    platform: str,
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
+    monkeypatch.setenv(STARTUP_PLAN, "0")
+    with measured(environment, model, told, platform):
+        pass
+    assert len(environment.boots()) == 1
+
+
 def test_what_logs_say(tmp_path: pathlib.Path) -> None:
     log = tmp_path / "log"
     assert kv_cache_bytes(log) is None
@@ -162,3 +227,11 @@ def test_what_logs_say(tmp_path: pathlib.Path) -> None:
     assert kv_cache_bytes(log) == int(115.91 * 2**30)
     log.write_text(line.format("0.0"))
     assert kv_cache_bytes(log) is None
+    line = "INFO Applying persisted startup plan (fingerprint 1a): kv_cache_memory_bytes={} (…)\n"
+    assert not took_startup_plan(log)
+    log.write_text(line.format(7_000_000_000))
+    assert took_startup_plan(log)
+    assert kv_cache_bytes(log) == 7_000_000_000
+    assert kv_cache_tok(log) is None
+    log.write_text("INFO GPU KV cache size: 785,408 tokens, Maximum concurrency for …\n")
+    assert kv_cache_tok(log) == 785_408

@@ -1,16 +1,33 @@
 """What the validation asks of an engine."""
 
+import pathlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from evidence import h200_fingerprint
+from fake_environment import make_environment, write_model
+from test_session_boots import PLAN, VERSION, Told, request_of, sizes
 
 from tabletune.measure.api import ServedModel
+from tabletune.measure.clock import SystemClock
+from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Silent
+from tabletune.measure.windows import PolicyRun
+from tabletune.pipeline import stage_validate
+from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.session import LiveEngine
-from tabletune.pipeline.stage_validate import SYNTHETIC_OUTPUT_TOK, validation_requests
+from tabletune.pipeline.run_context import RunContext
+from tabletune.pipeline.session import EngineSession, LiveEngine
+from tabletune.pipeline.stage_validate import (
+    SYNTHETIC_OUTPUT_TOK,
+    measure_when_it_has_stopped,
+    validation_requests,
+)
+from tabletune.pipeline.workspace import Workspace
+from tabletune.records.policy import NO_SPECULATION, STOCK
 
 REQUEST = RunRequest(model="m", method="eagle3", drafter="d", engine="e", context_tok=64)
 SYNTHETIC = {"rejection_sample_method": "synthetic", "synthetic_acceptance_rates": [0.7, 0.5]}
@@ -34,3 +51,92 @@ def test_a_short_engine_gets_what_it_holds(live: Callable[[int], LiveEngine]) ->
     request = replace(REQUEST, speculative_extra=SYNTHETIC)
     found = validation_requests(request, live(256), Silent(), 256)
     assert {r.max_tokens for r in found} < set(range(1, 256))
+
+
+@dataclass(frozen=True)
+class After:
+    """What a GPU's validation did when its measuring engine had stopped.
+
+    Attributes:
+        policies: measured next to each other, time after time.
+        sizes: of the KV cache that each engine was told, None for none.
+    """
+
+    policies: list[list[str]]
+    sizes: list[str | None]
+    said: list[str]
+
+
+@pytest.fixture
+def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., After]:
+    """Runs the later engines of a GPU's validation, on stand-ins.
+
+    kv_gib: what the measuring engine has for its KV cache of 1,234 tokens; negative for engines
+        that can be told none. output_tok: of one open request.
+    """
+
+    def run(kv_gib: str, output_tok: int) -> After:
+        policies, told = list[list[str]](), Told()
+
+        def measure(setup: Any, bench: Any, runs: list[PolicyRun], *rest: Any) -> None:
+            assert all(run.engine.model() for run in runs), "they run"
+            policies.append([run.policy for run in runs])
+
+        monkeypatch.setenv("FAKE_ENGINE_KV_GIB", kv_gib)
+        monkeypatch.setattr(stage_validate, "measure_elsewhere", measure)
+        monkeypatch.setattr(stage_validate, "by_metrics_runs", lambda *_: [])
+        environment = make_environment(tmp_path / "environment")
+        request = request_of(environment, write_model(tmp_path / "model"))
+        logs = tmp_path / "logs"
+        with EngineSession(request, environment.python, "cuda", logs, told) as engines:
+            engines.measuring(PLAN)
+            context = RunContext(
+                request,
+                Target(environment.python, h200_fingerprint()),
+                Workspace(tmp_path / "work"),
+                engines,
+                SystemClock(),
+                told,
+            )
+            found: Any = SimpleNamespace(
+                setup=SimpleNamespace(concurrencies=(1,)),
+                bench=SimpleNamespace(requests=[LoadRequest([1], output_tok)]),
+                subject=None,
+                outcome=None,
+                version=VERSION,
+            )
+            measure_when_it_has_stopped(context, found)
+        assert policies.pop(0) == [], "from the measuring engine's page"
+        return After(policies, sizes(environment)[1:], told.said)
+
+    return run
+
+
+def test_two_engines_run_beside_each_other_where_a_gpu_has_room(
+    after: Callable[..., After],
+) -> None:
+    found = after("115.0", 300)
+    assert found.policies == [[STOCK, NO_SPECULATION]]
+    assert found.sizes[0] == found.sizes[1]
+    assert found.sizes[0] is not None
+
+
+@pytest.mark.parametrize(
+    ("kv_gib", "output_tok", "why"),
+    [("60.0", 300, "large weights"), ("115.0", 1024, "long requests")],
+)
+def test_else_they_follow_each_other(
+    after: Callable[..., After], kv_gib: str, output_tok: int, why: str
+) -> None:
+    found = after(kv_gib, output_tok)
+    assert found.policies == [[STOCK], [NO_SPECULATION]], why
+    assert found.sizes == [str(int((float(kv_gib) - 0.01) * 2**30)), None]
+
+
+def test_two_engines_that_do_not_start_beside_each_other_follow_each_other(
+    after: Callable[..., After],
+) -> None:
+    found = after("-115.0", 300)
+    assert found.policies == [[STOCK], [NO_SPECULATION]]
+    said = [line for line in found.said if "do not start beside each other" in line]
+    assert len(said) == 1

@@ -1,0 +1,57 @@
+"""Room for two engines on one GPU."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tabletune.measure.load import LoadRequest
+from tabletune.pipeline.gpu_room import KvCache, Room, needed_tok, room_for_two
+
+GIB = 2**30
+H200 = 140 * GIB
+
+
+def test_a_small_model_leaves_room_for_two() -> None:
+    # 133 GiB for one engine alone, 18 of them for weights, graphs and activations.
+    alone = KvCache(115 * GIB, 800_000)
+    room = room_for_two(H200, alone, 128 * 700)
+    assert room == Room(0.43, int(0.425 * H200 - 18 * GIB))
+
+
+def test_a_large_model_does_not() -> None:
+    assert room_for_two(H200, KvCache(60 * GIB, 240_000), 100) is None
+
+
+def test_nor_do_many_long_requests() -> None:
+    alone = KvCache(115 * GIB, 800_000)
+    assert room_for_two(H200, alone, 128 * 4096) is None
+
+
+def test_nor_does_an_engine_that_tells_no_tokens() -> None:
+    assert room_for_two(H200, KvCache(115 * GIB, 0), 100) is None
+
+
+@given(
+    memory_gib=st.integers(8, 300),
+    share=st.floats(0.05, 0.95),
+    tokens=st.integers(1, 10**7),
+    needed=st.integers(1, 10**7),
+)
+def test_two_that_fit_take_no_more_than_there_is(
+    memory_gib: int, share: float, tokens: int, needed: int
+) -> None:
+    memory = memory_gib * GIB
+    alone = KvCache(int(share * memory), tokens)
+    room = room_for_two(memory, alone, needed)
+    if room is None:
+        return
+    besides = 0.95 * memory - alone.size_bytes
+    assert 2 * (besides + room.kv_cache_bytes) <= 0.85 * memory + 2
+    assert room.kv_cache_bytes < alone.size_bytes
+    assert room.kv_cache_bytes * tokens >= needed * alone.size_bytes
+
+
+def test_what_open_requests_hold() -> None:
+    ids = LoadRequest([1, 2, 3], 10)
+    text = LoadRequest("some words", 10, {"truncate_prompt_tokens": 8})
+    assert needed_tok([ids, text], 4, 100) == 4 * 18
+    assert needed_tok([ids, LoadRequest("no limit", 10)], 4, 100) == 4 * 100
