@@ -41,7 +41,8 @@ KV_CACHE_BYTES = "--kv-cache-memory-bytes"
 MEMORY_SHARE = "--gpu-memory-utilization"
 #: vLLM's variable that has a GPU engine take the size of its KV cache from an earlier boot of the
 #: same settings (vllm/v1/worker/startup_plan.py). It measures less before it captures its graphs;
-#: compiled code does not depend on it.
+#: compiled code does not depend on it. Its settings leave out the share of the memory: an engine
+#: whose share was lowered since would take what it had before.
 STARTUP_PLAN = "VLLM_ENABLE_STARTUP_PLAN"
 #: With one of these every engine sizes its own: the size is given already, or there are several
 #: workers, of which only one tells its room.
@@ -273,11 +274,9 @@ class EngineSession:
         self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
     ) -> LiveEngine:
         """Boot an engine. One that dies with the size of an earlier boot measures its own."""
-        environment = self._environment()
-        log, boot = (
-            self._next_log(name),
-            partial(self._boot_with, name, arguments, plugin, progress),
-        )
+        environment = self._environment(arguments)
+        log = self._next_log(name)
+        boot = partial(self._boot_with, name, arguments, plugin, progress)
         try:
             return boot(environment, log)
         except EngineDied as error:
@@ -338,11 +337,12 @@ class EngineSession:
         if not status.get("active"):
             raise PluginInactive(str(status.get("reason")), live.engine.log_path)
 
-    def _environment(self) -> dict[str, str]:
-        name, value = (
-            (CPU_KV_CACHE, CPU_KV_CACHE_GIB) if self._platform == "cpu" else (STARTUP_PLAN, "1")
-        )
-        given = {} if name in os.environ else {name: value}
+    def _environment(self, arguments: Sequence[str]) -> dict[str, str]:
+        if self._platform == "cpu":
+            memory = {CPU_KV_CACHE: CPU_KV_CACHE_GIB}
+        else:
+            memory = {STARTUP_PLAN: "0" if MEMORY_SHARE in map(flag_of, arguments) else "1"}
+        given = {name: value for name, value in memory.items() if name not in os.environ}
         return given | self._more_environment
 
 

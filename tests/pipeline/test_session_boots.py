@@ -200,6 +200,20 @@ def test_an_engine_that_dies_of_something_else_is_not_booted_again(
     assert len(environment.boots()) == 1
 
 
+def test_a_share_of_the_memory_that_is_given_holds(
+    environment: FakeEnvironment,
+    model: pathlib.Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """vLLM's memory of an earlier boot does not know with what share that was."""
+    monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
+    monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
+    with measured(environment, model, told, "cuda", f"{MEMORY_SHARE}=0.5"):
+        pass
+    assert len(environment.boots()) == 1
+
+
 @pytest.mark.parametrize("platform", ["cpu", "cuda"])
 def test_what_the_operator_set_is_left_alone(
     environment: FakeEnvironment,
