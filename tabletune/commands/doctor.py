@@ -3,7 +3,7 @@
 import pathlib
 import shutil
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import typer
 
@@ -91,6 +91,7 @@ def _engine(engine: InstalledEngine) -> list[Finding]:
         findings.append(
             Finding(subject, "warning", f"the plugin was not tried on {version}", advice)
         )
+    findings += _bytecode(subject, engine, facts["bytecode"])
     plugin = facts["plugin"]
     if plugin["version"] is None or len(plugin["entry_points"]) < 2:
         advice = command_to_install(engine.python, plugin_source())
@@ -98,6 +99,18 @@ def _engine(engine: InstalledEngine) -> list[Finding]:
     else:
         findings.append(Finding(f"{subject} plugin", "ok", f"version {plugin['version']}"))
     return findings
+
+
+def _bytecode(
+    subject: str, engine: InstalledEngine, bytecode: dict[str, Any] | None
+) -> list[Finding]:
+    if bytecode is None or bytecode["compiled"]:
+        return []
+    found = (
+        "its packages are not compiled to bytecode; where a boot may not write it, each is slower"
+    )
+    advice = f"once: {engine.python} -m compileall -q {bytecode['packages']}"
+    return [Finding(subject, "warning", found, advice)]
 
 
 def _gpus(facts: dict[str, object]) -> str:

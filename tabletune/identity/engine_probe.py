@@ -6,6 +6,7 @@ versions come from the packages' metadata, GPUs from the NVIDIA Management Libra
 """
 
 import ctypes
+import importlib.machinery
 import importlib.metadata
 import json
 import os
@@ -58,6 +59,19 @@ def plugin_facts() -> dict[str, Any]:
         if "tabletune" in names:
             groups.append(group)
     return {"version": version_of(PLUGIN_DISTRIBUTION), "entry_points": groups}
+
+
+def bytecode_facts() -> dict[str, Any] | None:
+    """Where vLLM's packages lie, and whether they are compiled; None without them.
+
+    Where they are not, and none may be written (PYTHONDONTWRITEBYTECODE, a read-only image), each
+    of an engine's processes compiles all that it imports, at every start.
+    """
+    found = importlib.machinery.PathFinder.find_spec("vllm")  # finds it, and imports nothing
+    if found is None or found.origin is None or found.cached is None:
+        return None
+    packages = os.path.dirname(os.path.dirname(found.origin))
+    return {"packages": packages, "compiled": os.path.exists(found.cached)}
 
 
 def cpu_facts() -> dict[str, Any]:
@@ -244,6 +258,7 @@ def facts() -> dict[str, Any]:
         "cpu": cpu_facts(),
         "cxx_compiler": cxx_compiler(),
         "plugin": plugin_facts(),
+        "bytecode": bytecode_facts(),
         # Only what the environment forces; without it the version and the method decide.
         "forced_runner": {"0": "V1", "1": "V2"}.get(chosen_runner or ""),
     }

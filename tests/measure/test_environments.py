@@ -19,6 +19,7 @@ from tabletune.measure.environment_folder import FACTS_NAME
 from tabletune.measure.environments import EngineEnvironment, EngineEnvironments, default_name
 from tabletune.measure.installed_engine import EnvironmentProblem
 from tabletune.measure.plugin_source import plugin_source, source_checkout
+from tabletune.measure.probe import probe_engine
 from tabletune.measure.uvtool import UvFailed
 
 __all__ = ["wheels"]
@@ -54,6 +55,17 @@ def test_created_once_then_reused(environments: EngineEnvironments, plugin: path
     assert again.facts == made.facts
     assert "reused" in lines[-1]
     assert environments.list() == [made.facts]
+
+
+def test_what_an_engine_imports_is_compiled_once(
+    environments: EngineEnvironments, plugin: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images forbid to write bytecode; each process of an engine would compile all it imports."""
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    made = environments.create(REQUIREMENT, plugin=plugin)
+    bytecode = probe_engine(made.python)["bytecode"]
+    assert bytecode["compiled"]
+    assert pathlib.Path(bytecode["packages"]).is_relative_to(environments.root)
 
 
 def test_a_half_made_environment_is_made_again(
