@@ -44,6 +44,8 @@ from tabletune.records.verdict import StockCheck, Verdict
 PLUGIN_BOOT = "measured"
 #: Further rounds measured before the next look at whether they suffice.
 ROUNDS_PER_LOOK = 2
+#: The candidate's ratio to a policy far behind it is at least this, at its lowest.
+FAR_AHEAD = 1.1
 #: Looks after the least rounds that come before giving up, however long they take.
 LOOKS = 2
 
@@ -186,7 +188,8 @@ def play_until_clear(
 ) -> None:
     """`least` rounds of all `runs`, the candidate first among them, then of unclear ones.
 
-    Once the budget is spent further rounds are for those that would fail though not clearly.
+    Of the `least` those far behind the candidate get the setup's first ones only. Once the budget
+    is spent further rounds are for those that would fail though not clearly.
     """
     found = outcome.measurements
     prepare = by_steps(bench, found, PLUGIN_BOOT)
@@ -194,6 +197,10 @@ def play_until_clear(
     done = begun = found.next_round(concurrency)
     last = begun + least + setup.more_rounds
     wanted, count = list(runs), least
+    if 0 < setup.first_rounds < least:
+        play(bench, wanted, concurrency, range(done, done + setup.first_rounds), prepare)
+        done, count = done + setup.first_rounds, least - setup.first_rounds
+        wanted = _near(setup, bench, outcome, wanted, concurrency)
     while wanted and count > 0:
         play(bench, wanted, concurrency, range(done, done + count), prepare)
         done += count
@@ -213,6 +220,20 @@ def play_until_clear(
         wanted = [run for run in runs if run.policy in names]
         wanted = [run for run in runs if run.policy == CANDIDATE] + wanted if wanted else []
         count = min(ROUNDS_PER_LOOK, last - done)
+
+
+def _near(
+    setup: Setup, bench: Bench, outcome: Outcome, runs: Sequence[PolicyRun], concurrency: int
+) -> list[PolicyRun]:
+    """The runs without those far behind the candidate, which it neither fails against nor is
+    corrected to."""
+    found = outcome.measurements
+    far = {
+        found.measured_as(one.policy, concurrency)
+        for one in compare_here(setup, bench, outcome, concurrency)
+        if one.low >= FAR_AHEAD
+    }
+    return [run for run in runs if run.policy == CANDIDATE or run.policy not in far]
 
 
 def _to_be_corrected(

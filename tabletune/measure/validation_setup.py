@@ -41,6 +41,8 @@ class Setup:
         candidate, incumbent: tables; the versions are their names in the verdict.
         concurrencies: open requests of the closed loop.
         rounds: of windows read from steps; fewer than 3 give very wide intervals.
+        first_rounds: after so many of them policies far behind the candidate get no further ones;
+            0 for all rounds of every policy.
         more_rounds: how many further rounds unclear pairs may get.
         budget_s: once the rounds at a concurrency took so long, further ones are for pairs only
             that would fail though not clearly, and a fixed length that is better, if maybe not
@@ -64,6 +66,7 @@ class Setup:
     incumbent_version: str = ""
     margins: Margins = field(default_factory=Margins)
     rounds: int = 4
+    first_rounds: int = 0
     more_rounds: int = 12
     budget_s: float = float("inf")
     give_up_s: float = float("inf")

@@ -56,6 +56,7 @@ class Effort:
     budget_s: float = float("inf")
     give_up_s: float = float("inf")
     correct_early: bool = False
+    first_rounds: int = 0
 
 
 #: On a GPU many short windows tell more than few long ones of the same time: what windows differ
@@ -88,6 +89,7 @@ EFFORT = {
         windows=WindowOptions(requests_per_slot=0.5, off_share=0.5, metrics_share=2.4),
         budget_s=20.0,
         give_up_s=40.0,
+        first_rounds=4,
     ),
 }
 
@@ -230,6 +232,7 @@ def _setup(
         incumbent_version=incumbent.content_hash if incumbent is not None else "",
         margins=request.margins,
         rounds=effort.rounds,
+        first_rounds=effort.first_rounds,
         more_rounds=effort.more_rounds,
         budget_s=effort.budget_s,
         give_up_s=effort.give_up_s,

@@ -280,6 +280,31 @@ def test_unclear_pairs_alone_get_further_rounds():
     assert windows["fixed-0"] == 4  # clearly slower: nothing more to learn
 
 
+def test_those_far_behind_get_the_first_rounds_only():
+    best = best_table()
+    verdict = check(best, concurrencies=(8,), rounds=8, first_rounds=4)
+    assert verdict.passed, verdict.reasons
+    lead = goodput(8, best.draft_length(8))
+    for one in verdict.measured:
+        if one.policy == "candidate":
+            assert len(one.windows_tok_s) >= 8
+        elif lead > 1.2 * goodput(8, int(one.policy.removeprefix("fixed-"))):
+            assert len(one.windows_tok_s) == 4, one.policy
+        else:
+            assert len(one.windows_tok_s) >= 8, one.policy
+
+
+def test_few_first_rounds_under_much_noise_neither_fail_a_good_table_nor_pass_a_bad_one():
+    best = best_table()
+    noisy = {"noise": 0.3}
+    wrong = 0
+    for seed in range(12):
+        fields = {"concurrencies": (8,), "rounds": 8, "first_rounds": 2, "more_rounds": 24}
+        wrong += not check(best, seed, noisy, **fields).passed
+        wrong += check(table([1, 64, 0]), seed, noisy, **fields).passed
+    assert wrong <= 1
+
+
 def test_lucky_text_does_not_decide():
     # Two requests at a time: the text of a window makes it up to twice as fast.
     best, text = table([1, 1, 3], [2, 64, 4]), {"predictable": 0.7, "noise": 0.03, "drift": 0.0}
