@@ -45,6 +45,7 @@ from bench.machine_facts import machine_facts
 from bench.overhead_engines import LONGEST, Setting, cpu_setting, throughput
 from bench.overhead_one_engine import one_engine
 from bench.overhead_steps import KINDS, PlainScheduler, steps
+from tabletune.durable_file import write_durably
 from tabletune.measure.probe import probe_engine
 from tabletune.pipeline.request import RunRequest
 from tabletune_vllm.live.start import MOST_PENDING
@@ -83,12 +84,17 @@ def main(arguments: Sequence[str]) -> int:
     else:
         run["engine"] = machine_facts(probe_engine(options.engine))
         if options.take_out:
-            found = one_engine(setting(options), options.pairs, options.window_s, options.logs)
-            result["one_engine"] = {**run, **found, "limit_share": LIMIT_SHARE}
+
+            def keep(found: dict[str, Any]) -> None:
+                result["one_engine"] = {**run, **found, "limit_share": LIMIT_SHARE}
+                write_durably(options.out, (json.dumps(result, indent=1) + "\n").encode())
+
+            on = setting(options)
+            keep(one_engine(on, options.pairs, options.window_s, options.logs, keep))
         else:
             found = throughput(setting(options), options.pairs, options.logs)
             result["serving"] = {**run, **found, "limit_share": LIMIT_SHARE}
-    options.out.write_text(json.dumps(result, indent=1) + "\n")
+    write_durably(options.out, (json.dumps(result, indent=1) + "\n").encode())
     print(json.dumps(result, indent=1))
     return 0
 

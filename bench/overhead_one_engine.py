@@ -11,6 +11,7 @@ import pathlib
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
 import httpx
@@ -30,15 +31,22 @@ from tabletune.records.vllm_format import to_vllm
 SETTLE_S = 0.5
 RAMP_S = 5.0
 OUT, IN = "out", "in"
+#: So many pairs between two times that what there is so far is kept.
+KEPT_EVERY = 10
 
 
 def one_engine(
-    setting: Setting, pairs: int, window_s: float, logs: pathlib.Path | None
+    setting: Setting,
+    pairs: int,
+    window_s: float,
+    logs: pathlib.Path | None,
+    keep: Callable[[dict[str, Any]], None],
 ) -> dict[str, Any]:
     """What was done with the plugin in and out, in `pairs` pairs of windows, and the ratio: of
     tokens per second, and at equal work (bench/evaluation/equal_work.py).
 
     logs: a new folder for the engine's log, None to throw it away.
+    keep: called now and then with the same of the pairs so far: machines are lent for minutes.
     """
     with contextlib.ExitStack() as stack:
         folder = logs or pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -75,28 +83,37 @@ def one_engine(
                     time.sleep(SETTLE_S)
                     windows[where].append(done_in(read, window_s, time.perf_counter, time.sleep))
                 print(f"pair {number + 1} of {pairs}", file=sys.stderr)
+                if (number + 1) % KEPT_EVERY == 0:
+                    keep(_figures(setting, window_s, to_vllm(boot_table(version).table), windows))
             put(IN)
             time.sleep(2.0)
             status = api.status()
     controller: Any = status["controller"]
+    return _figures(setting, window_s, to_vllm(boot_table(version).table), windows) | {
+        "plugin": {
+            "active": status["active"],
+            "mode": controller["mode"],
+            "decisions": controller["decisions_by_kind"],
+            "steps": status["steps"],
+        }
+    }
+
+
+def _figures(
+    setting: Setting, window_s: float, table: list[list[int]], windows: dict[str, list[Work]]
+) -> dict[str, Any]:
     return {
         "what": (
             f"one engine, {setting.size} requests at a time, {setting.tokens} tokens each, draft "
             f"length {setting.length}; the plugin in for one window of each pair, out for the other"
         ),
-        "table": to_vllm(boot_table(version).table),
+        "table": table,
         "window_s": window_s,
         "windows": {side: [dataclasses.asdict(w) for w in of] for side, of in windows.items()},
         "ratio": interval(
             [a.rate_tok_s / b.rate_tok_s for a, b in zip(windows[IN], windows[OUT], strict=True)]
         ),
         "ratio_at_equal_work": ratio_at_equal_work(windows[IN], windows[OUT]),
-        "plugin": {
-            "active": status["active"],
-            "mode": controller["mode"],
-            "decisions": controller["decisions_by_kind"],
-            "steps": status["steps"],
-        },
     }
 
 
