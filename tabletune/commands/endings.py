@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from functools import partial
 from types import FrameType
 
 from tabletune.commands.console import print_json
@@ -18,6 +19,8 @@ ENDING = {
     signal.SIGHUP: signal.SIG_DFL,
 }
 
+#: A signal that still has not ended anything after so long is raised again, and again.
+AGAIN_S = 1.0
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
@@ -36,6 +39,10 @@ def ending_signals() -> Iterator[None]:
     Stopping engines takes some seconds: a second SIGTERM or SIGHUP is ignored. A second Ctrl-C
     ends this process at once; the engines' supervisors go on stopping them. A signal that is
     ignored (nohup) stays ignored.
+
+    Python drops what a handler raises while it runs a weak reference's callback or a finaliser
+    ("Exception ignored in …"), as HTTP clients and executors have them: one signal in some hundred
+    came to nothing so. Then `Terminated` is raised again.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -47,15 +54,30 @@ def ending_signals() -> Iterator[None]:
         for other in taken:
             ignored = other != signal.SIGINT
             signal.signal(other, signal.SIG_IGN if ignored else signal.default_int_handler)
+        signal.signal(signal.SIGALRM, partial(_raise_again, number))
+        signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
         raise Terminated(number)
 
+    alarm = signal.getsignal(signal.SIGALRM)
     for number in taken:
         signal.signal(number, end)
     try:
         yield
     finally:
+        if signal.getsignal(signal.SIGALRM) is not alarm:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, alarm)
         for number in taken:
             signal.signal(number, before[number])
+
+
+def _raise_again(number: int, alarm: int, frame: FrameType | None) -> None:
+    """Raise `Terminated` unless one is on its way out, while engines are stopped."""
+    error = sys.exception()
+    while error is not None and not isinstance(error, Terminated):
+        error = error.__context__
+    if error is None:
+        raise Terminated(number)
 
 
 def write_any_text() -> None:
