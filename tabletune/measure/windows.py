@@ -270,12 +270,9 @@ def metrics_window(
     deadline_s = opened_s + options.timeout_s
     begin: _Look | None = None
     running: list[float] = []
-    settled_s, slow_looks = opened_s, 0  # slow ones since the end was due that comes next
+    ends = _Ends(options, settled_s=opened_s)
     while True:
         look = _look(engine, clock)
-        quick = look.took_s <= options.slow_look_s
-        if not quick:
-            settled_s = look.at_s + options.settle_s
         emitted = (look.counts - start).generation_tok
         if begin is None:
             due = emitted >= work.skip_tok
@@ -283,13 +280,11 @@ def metrics_window(
             running.append(look.counts.running)
             worked = (look.counts - begin.counts).generation_tok >= work.work_tok
             due = worked and look.at_s - begin.at_s >= options.shortest_s
-        slow_looks += due and not quick
-        waited = slow_looks > (1 if quick else 2) * SLOW_LOOKS
-        fit = look.at_s >= settled_s or waited
+        fit = ends.fit(look, due)
         if due and fit:
             if begin is not None:
                 break
-            begin, slow_looks = look, 0
+            begin = look
         _refuse_stopped(load, look.at_s > deadline_s, "generated tokens")
         # Rarely at first: each look costs the engine's server some milliseconds. Where a window
         # begins in the text matters more than that, so less rarely before it begins.
@@ -299,7 +294,7 @@ def metrics_window(
         left_s = (look.at_s - opened_s) * (end_tok / max(emitted, 1.0) - 1)
         longest_s = 0.5 if begin is not None else 2 * options.poll_s
         wait_s = min(max(left_s / 3, options.poll_s), longest_s)
-        clock.sleep_s(wait_s if fit or not due else max(wait_s, settled_s - look.at_s))
+        clock.sleep_s(wait_s if fit or not due else max(wait_s, ends.settled_s - look.at_s))
     counts = look.counts - begin.counts
     rate_tok_s = counts.generation_tok / (look.at_s - begin.at_s)
     return MetricsWindow(rate_tok_s, counts, int(min(running)), int(max(running)))
@@ -312,6 +307,33 @@ class _Look:
     counts: Counters
     at_s: float
     took_s: float
+
+
+@dataclass
+class _Ends:
+    """Which looks may be an end of a window: none that the server was held up for, nor one soon
+    after, since it shows old tokens then. One that is slow time and again is measured all the same.
+
+    Attributes:
+        settled_s: when the server is believed again.
+        slow_looks: since the next end was due.
+    """
+
+    options: WindowOptions
+    settled_s: float
+    slow_looks: int = 0
+
+    def fit(self, look: _Look, due: bool) -> bool:
+        """Whether this look may be one; if it is due, too, it counts as taken."""
+        quick = look.took_s <= self.options.slow_look_s
+        if not quick:
+            self.settled_s = look.at_s + self.options.settle_s
+        self.slow_looks += due and not quick
+        waited = self.slow_looks > (1 if quick else 2) * SLOW_LOOKS
+        fit = look.at_s >= self.settled_s or waited
+        if due and fit:
+            self.slow_looks = 0
+        return fit
 
 
 def _look(engine: MetricsSource, clock: Clock) -> _Look:
