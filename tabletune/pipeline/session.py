@@ -178,8 +178,7 @@ class EngineSession:
         if self._measuring is not None:
             live = self._measuring[1]
             self._measuring = None
-            live.api.close()
-            live.engine.stop()
+            _stop(live)
 
     @contextlib.contextmanager
     def stock_and_plain(
@@ -197,18 +196,23 @@ class EngineSession:
         """
         self.progress.start("boot the stock engine and the one without speculation")
         given = () if room is None else _given(room)
-        jobs = [
-            ("stock", [*serving_arguments(self._request, version), *given]),
-            ("plain", [*plain_arguments(self._request), *given]),
-        ]
+        up: list[LiveEngine] = []
+
+        def boot(name: str, arguments: Sequence[str]) -> LiveEngine:
+            up.append(self._boot(name, [*arguments, *given], PluginMode.OFF, Silent()))
+            return up[-1]
+
         boots = [
-            partial(self._boot, name, arguments, PluginMode.OFF, Silent())
-            for name, arguments in jobs
+            partial(boot, "stock", serving_arguments(self._request, version)),
+            partial(boot, "plain", plain_arguments(self._request)),
         ]
         try:
             booted = booted_beside(boots, self.cancel)
         except EngineDied:
-            self._cancelled.clear()  # both boots have ended; later ones may go on
+            # Both boots have ended. Later ones may go on, and need the memory of one that is up.
+            self._cancelled.clear()
+            for live in up:
+                _stop(live)
             raise
         with self._serving(*booted) as (stock, plain):
             yield stock, plain
@@ -246,8 +250,7 @@ class EngineSession:
             raise
         finally:
             for live in engines:
-                live.api.close()
-                live.engine.stop()
+                _stop(live)
 
     def _boot_sized(self, name: str, arguments: Sequence[str]) -> LiveEngine:
         """Boot an engine of the measuring engine's models with the size of its KV cache.
@@ -344,6 +347,11 @@ class EngineSession:
             memory = {STARTUP_PLAN: "0" if MEMORY_SHARE in map(flag_of, arguments) else "1"}
         given = {name: value for name, value in memory.items() if name not in os.environ}
         return given | self._more_environment
+
+
+def _stop(live: LiveEngine) -> None:
+    live.api.close()
+    live.engine.stop()
 
 
 def _kv_cache(log: pathlib.Path) -> KvCache | None:

@@ -20,6 +20,7 @@ boots.jsonl. Faults are put in by variables:
     FAKE_ENGINE_KV_GIB       what it says to have free for its KV cache; then it also knows
                              --kv-cache-memory-bytes and --gpu-memory-utilization, unless
                              this is negative
+    FAKE_ENGINE_SHARE        dies: with a drafter it dies of a share of the memory, after a second
     FAKE_ENGINE_PLAN         dies: with VLLM_ENABLE_STARTUP_PLAN=1 it takes an earlier boot's
                              memory, and dies of it
     FAKE_ENGINE_LINGERS      fails | ignores: the server stays when its core has died, and fails
@@ -389,6 +390,10 @@ def main() -> None:
     if KV_GIB:
         LOG.info("(EngineCore pid=1) INFO Available KV cache memory: %s GiB", KV_GIB.lstrip("-"))
         LOG.info("(EngineCore pid=1) INFO GPU KV cache size: 1,234 tokens, Maximum concurrency …")
+    share = "--gpu-memory-utilization" in options and "--speculative-config" in options
+    if os.environ.get("FAKE_ENGINE_SHARE") and share:
+        time.sleep(1.0)
+        fault = "dies"
     if os.environ.get("FAKE_ENGINE_PLAN") and os.environ.get("VLLM_ENABLE_STARTUP_PLAN") == "1":
         LOG.info("Applying persisted startup plan (fingerprint 1): kv_cache_memory_bytes=77 (…)")
         fault = "dies"

@@ -77,15 +77,17 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
     def run(kv_gib: str, output_tok: int) -> After:
         policies, told = list[list[str]](), Told()
+        environment = make_environment(tmp_path / "environment")
 
         def measure(setup: Any, bench: Any, runs: list[PolicyRun], *rest: Any) -> None:
             assert all(run.engine.model() for run in runs), "they run"
+            engines = max(1, len(runs))
+            assert len(environment.living()) == 2 * engines, "servers and cores of no others"
             policies.append([run.policy for run in runs])
 
         monkeypatch.setenv("FAKE_ENGINE_KV_GIB", kv_gib)
         monkeypatch.setattr(stage_validate, "measure_elsewhere", measure)
         monkeypatch.setattr(stage_validate, "by_metrics_runs", lambda *_: [])
-        environment = make_environment(tmp_path / "environment")
         request = request_of(environment, write_model(tmp_path / "model"))
         logs = tmp_path / "logs"
         with EngineSession(request, environment.python, "cuda", logs, told) as engines:
@@ -133,10 +135,13 @@ def test_else_they_follow_each_other(
     assert found.sizes == [str(int((float(kv_gib) - 0.01) * 2**30)), None]
 
 
+@pytest.mark.parametrize("kv_gib", ["-115.0", "115.0"])
 def test_two_engines_that_do_not_start_beside_each_other_follow_each_other(
-    after: Callable[..., After],
+    after: Callable[..., After], monkeypatch: pytest.MonkeyPatch, kv_gib: str
 ) -> None:
-    found = after("-115.0", 300)
+    """Both die, or one when the other is up, which then has to go."""
+    monkeypatch.setenv("FAKE_ENGINE_SHARE", "dies")
+    found = after(kv_gib, 300)
     assert found.policies == [[STOCK], [NO_SPECULATION]]
     said = [line for line in found.said if "do not start beside each other" in line]
     assert len(said) == 1
