@@ -226,12 +226,12 @@ def _near(
     setup: Setup, bench: Bench, outcome: Outcome, runs: Sequence[PolicyRun], concurrency: int
 ) -> list[PolicyRun]:
     """The runs without those far behind the candidate, which it neither fails against nor is
-    corrected to."""
+    corrected to. K = 0 stays: through it no speculation is met."""
     found = outcome.measurements
     far = {
         found.measured_as(one.policy, concurrency)
         for one in compare_here(setup, bench, outcome, concurrency)
-        if one.low >= FAR_AHEAD
+        if one.low >= FAR_AHEAD and not never_drafts(one.policy)
     }
     return [run for run in runs if run.policy == CANDIDATE or run.policy not in far]
 

@@ -49,9 +49,10 @@ def room_for_two(memory_bytes: int, alone: KvCache, needed_tok: int) -> Room | N
 
 
 def needed_tok(requests: Sequence[LoadRequest], concurrency: int, max_model_len: int) -> int:
-    """What so many open requests hold together at most, in tokens."""
+    """What so many open requests hold together at most, in tokens; vLLM boots with room for one
+    of `max_model_len` only."""
     longest = max(_longest_tok(request, max_model_len) for request in requests)
-    return concurrency * longest
+    return max(concurrency * longest, max_model_len)
 
 
 def _longest_tok(request: LoadRequest, max_model_len: int) -> int:

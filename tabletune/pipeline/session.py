@@ -39,10 +39,9 @@ CPU_KV_CACHE_GIB = "2"
 #: vLLM's arguments that give a GPU engine's KV cache in bytes, and its share of the memory.
 KV_CACHE_BYTES = "--kv-cache-memory-bytes"
 MEMORY_SHARE = "--gpu-memory-utilization"
-#: vLLM's variable that has a GPU engine take the size of its KV cache from an earlier boot of the
-#: same settings (vllm/v1/worker/startup_plan.py). It measures less before it captures its graphs;
-#: compiled code does not depend on it. Its settings leave out the share of the memory: an engine
-#: whose share was lowered since would take what it had before.
+#: vLLM's variable that has a GPU engine take the size of its KV cache from an earlier boot
+#: (vllm/v1/worker/startup_plan.py). It is the operator's to set: what vLLM calls the same settings
+#: leaves out the share of the memory and the draft lengths.
 STARTUP_PLAN = "VLLM_ENABLE_STARTUP_PLAN"
 #: With one of these every engine sizes its own: the size is given already, or there are several
 #: workers, of which only one tells its room.
@@ -277,13 +276,13 @@ class EngineSession:
         self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
     ) -> LiveEngine:
         """Boot an engine. One that dies with the size of an earlier boot measures its own."""
-        environment = self._environment(arguments)
+        environment = self._environment()
         log = self._next_log(name)
         boot = partial(self._boot_with, name, arguments, plugin, progress)
         try:
             return boot(environment, log)
         except EngineDied as error:
-            if environment.get(STARTUP_PLAN) != "1" or not took_startup_plan(log):
+            if not took_startup_plan(log):
                 raise
             progress.say(
                 f"the {name} engine does not start with the memory of an earlier boot "
@@ -340,13 +339,10 @@ class EngineSession:
         if not status.get("active"):
             raise PluginInactive(str(status.get("reason")), live.engine.log_path)
 
-    def _environment(self, arguments: Sequence[str]) -> dict[str, str]:
-        if self._platform == "cpu":
-            memory = {CPU_KV_CACHE: CPU_KV_CACHE_GIB}
-        else:
-            memory = {STARTUP_PLAN: "0" if MEMORY_SHARE in map(flag_of, arguments) else "1"}
-        given = {name: value for name, value in memory.items() if name not in os.environ}
-        return given | self._more_environment
+    def _environment(self) -> dict[str, str]:
+        if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
+            return self._more_environment
+        return {CPU_KV_CACHE: CPU_KV_CACHE_GIB} | self._more_environment
 
 
 def _stop(live: LiveEngine) -> None:

@@ -282,15 +282,14 @@ def test_unclear_pairs_alone_get_further_rounds():
 
 def test_those_far_behind_get_the_first_rounds_only():
     best = best_table()
-    verdict = check(best, concurrencies=(8,), rounds=8, first_rounds=4)
+    verdict = check(best, concurrencies=(32,), rounds=8, first_rounds=4)
     assert verdict.passed, verdict.reasons
-    lead = goodput(8, best.draft_length(8))
+    lead = goodput(32, best.draft_length(32))
+    far = [k for k in range(1, 5) if lead > 1.3 * goodput(32, k)]
     for one in verdict.measured:
-        if one.policy == "candidate":
-            assert len(one.windows_tok_s) >= 8
-        elif lead > 1.2 * goodput(8, int(one.policy.removeprefix("fixed-"))):
+        if one.policy in [f"fixed-{k}" for k in far]:
             assert len(one.windows_tok_s) == 4, one.policy
-        else:
+        elif one.policy in ("candidate", "fixed-0"):
             assert len(one.windows_tok_s) >= 8, one.policy
 
 

@@ -389,7 +389,7 @@ def main() -> None:
     LOG.info("Starting to load model %s …", options["--model"])
     if KV_GIB:
         LOG.info("(EngineCore pid=1) INFO Available KV cache memory: %s GiB", KV_GIB.lstrip("-"))
-        LOG.info("(EngineCore pid=1) INFO GPU KV cache size: 1,234 tokens, Maximum concurrency …")
+        LOG.info("(EngineCore pid=1) INFO GPU KV cache size: 4,000 tokens, Maximum concurrency …")
     share = "--gpu-memory-utilization" in options and "--speculative-config" in options
     if os.environ.get("FAKE_ENGINE_SHARE") and share:
         time.sleep(1.0)

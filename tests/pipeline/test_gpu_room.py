@@ -53,5 +53,6 @@ def test_two_that_fit_take_no_more_than_there_is(
 def test_what_open_requests_hold() -> None:
     ids = LoadRequest([1, 2, 3], 10)
     text = LoadRequest("some words", 10, {"truncate_prompt_tokens": 8})
-    assert needed_tok([ids, text], 4, 100) == 4 * 18
+    assert needed_tok([ids, text], 8, 100) == 8 * 18
+    assert needed_tok([ids, text], 4, 100) == 100
     assert needed_tok([ids, LoadRequest("no limit", 10)], 4, 100) == 4 * 100

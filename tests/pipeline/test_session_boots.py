@@ -165,7 +165,7 @@ def test_two_engines_beside_each_other_are_given_their_room(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
     with measured(environment, model, told, "cuda") as engines:
-        assert engines.kv_cache == KvCache(int(12.33 * 2**30), 1234)
+        assert engines.kv_cache == KvCache(int(12.33 * 2**30), 4000)
         with engines.stock_and_plain(VERSION, Room(0.43, 999)) as (stock, plain):
             assert stock.engine.died() is None
             assert plain.engine.died() is None
@@ -182,6 +182,7 @@ def test_memory_of_an_earlier_boot_that_no_longer_fits_is_measured_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
+    monkeypatch.setenv(STARTUP_PLAN, "1")
     with measured(environment, model, told, "cuda"):
         pass
     assert len(environment.boots()) == 2
@@ -200,31 +201,16 @@ def test_an_engine_that_dies_of_something_else_is_not_booted_again(
     assert len(environment.boots()) == 1
 
 
-def test_a_share_of_the_memory_that_is_given_holds(
+def test_memory_of_an_earlier_boot_is_taken_only_where_the_operator_says_so(
     environment: FakeEnvironment,
     model: pathlib.Path,
     told: Told,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """vLLM's memory of an earlier boot does not know with what share that was."""
+    """vLLM's memory of an earlier boot knows neither its share of the GPU nor its draft lengths."""
     monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
-    monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
-    with measured(environment, model, told, "cuda", f"{MEMORY_SHARE}=0.5"):
-        pass
-    assert len(environment.boots()) == 1
-
-
-@pytest.mark.parametrize("platform", ["cpu", "cuda"])
-def test_what_the_operator_set_is_left_alone(
-    environment: FakeEnvironment,
-    model: pathlib.Path,
-    told: Told,
-    monkeypatch: pytest.MonkeyPatch,
-    platform: str,
-) -> None:
-    monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
-    monkeypatch.setenv(STARTUP_PLAN, "0")
-    with measured(environment, model, told, platform):
+    monkeypatch.delenv(STARTUP_PLAN, raising=False)
+    with measured(environment, model, told, "cuda"):
         pass
     assert len(environment.boots()) == 1
 

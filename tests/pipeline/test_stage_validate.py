@@ -71,7 +71,7 @@ class After:
 def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., After]:
     """Runs the later engines of a GPU's validation, on stand-ins.
 
-    kv_gib: what the measuring engine has for its KV cache of 1,234 tokens; negative for engines
+    kv_gib: what the measuring engine has for its KV cache of 4,000 tokens; negative for engines
         that can be told none. output_tok: of one open request.
     """
 
@@ -101,7 +101,7 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
                 told,
             )
             found: Any = SimpleNamespace(
-                setup=SimpleNamespace(concurrencies=(1,)),
+                setup=SimpleNamespace(concurrencies=(2,)),
                 bench=SimpleNamespace(requests=[LoadRequest([1], output_tok)]),
                 subject=None,
                 outcome=None,
