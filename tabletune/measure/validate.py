@@ -231,9 +231,10 @@ def _near(
     far = {
         found.measured_as(one.policy, concurrency)
         for one in compare_here(setup, bench, outcome, concurrency)
-        if one.low >= FAR_AHEAD and not never_drafts(one.policy)
+        if one.low >= FAR_AHEAD and not never_drafts(found.measured_as(one.policy, concurrency))
     }
-    return [run for run in runs if run.policy == CANDIDATE or run.policy not in far]
+    kept = [r for r in runs if r.policy == CANDIDATE or r.policy not in far]
+    return kept if len(kept) > 1 else list(runs)
 
 
 def _to_be_corrected(
