@@ -79,22 +79,24 @@ def main(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
     result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
     run: dict[str, Any] = {"command": told("bench.overhead", arguments), "machine": machine()}
+
+    def keep(part: str, found: dict[str, Any]) -> None:
+        result[part] = {**run, **found}
+        write_durably(options.out, (json.dumps(result, indent=1) + "\n").encode())
+
+    def keep_limited(part: str, found: dict[str, Any]) -> None:
+        keep(part, {**found, "limit_share": LIMIT_SHARE})
+
     if options.engine is None:
-        result["hot_path"] = {**run, **hot_path(options.steps)}
+        keep("hot_path", hot_path(options.steps))
     else:
         run["engine"] = machine_facts(probe_engine(options.engine))
+        on = setting(options)
         if options.take_out:
-
-            def keep(found: dict[str, Any]) -> None:
-                result["one_engine"] = {**run, **found, "limit_share": LIMIT_SHARE}
-                write_durably(options.out, (json.dumps(result, indent=1) + "\n").encode())
-
-            on = setting(options)
-            keep(one_engine(on, options.pairs, options.window_s, options.logs, keep))
+            so_far = partial(keep_limited, "one_engine")
+            so_far(one_engine(on, options.pairs, options.window_s, options.logs, so_far))
         else:
-            found = throughput(setting(options), options.pairs, options.logs)
-            result["serving"] = {**run, **found, "limit_share": LIMIT_SHARE}
-    write_durably(options.out, (json.dumps(result, indent=1) + "\n").encode())
+            keep_limited("serving", throughput(on, options.pairs, options.logs))
     print(json.dumps(result, indent=1))
     return 0
 

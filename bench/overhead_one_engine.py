@@ -72,6 +72,7 @@ def one_engine(
         def read() -> Counters:
             return parse_counters(api.metrics_text())
 
+        table = to_vllm(boot_table(version).table)
         requests = _requests(setting)
         model, rng = api.model().name, np.random.default_rng(0)
         windows: dict[str, list[Work]] = {IN: [], OUT: []}
@@ -84,12 +85,12 @@ def one_engine(
                     windows[where].append(done_in(read, window_s, time.perf_counter, time.sleep))
                 print(f"pair {number + 1} of {pairs}", file=sys.stderr)
                 if (number + 1) % KEPT_EVERY == 0:
-                    keep(_figures(setting, window_s, to_vllm(boot_table(version).table), windows))
+                    keep(_figures(setting, window_s, table, windows))
             put(IN)
             time.sleep(2.0)
             status = api.status()
     controller: Any = status["controller"]
-    return _figures(setting, window_s, to_vllm(boot_table(version).table), windows) | {
+    return _figures(setting, window_s, table, windows) | {
         "plugin": {
             "active": status["active"],
             "mode": controller["mode"],

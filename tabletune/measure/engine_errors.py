@@ -15,6 +15,11 @@ from collections.abc import Sequence
 class EngineError(Exception):
     """An engine could not be started or did not stay alive."""
 
+    @property
+    def first_line(self) -> str:
+        """What happened, without the log's last lines and what to do."""
+        return str(self).splitlines()[0]
+
 
 class PortTaken(EngineError):
     """The port asked for is in use. Attributes: port."""

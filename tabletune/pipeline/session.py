@@ -94,6 +94,11 @@ class LiveEngine:
                 return None
             clock.sleep_s(0.1)
 
+    def stop(self) -> None:
+        """End the engine, and its client's connections."""
+        self.api.close()
+        self.engine.stop()
+
 
 class EngineSession:
     """Boots the engines of a run and stops every one of them on leaving.
@@ -106,6 +111,11 @@ class EngineSession:
         boot_deadline_s: the longest that one boot may take.
         environment: more variables of every engine.
         measuring_extra: more arguments of the measuring engine, not part of its plan.
+
+    Attributes:
+        kv_cache: the measuring engine's, where others may be told a size: None on a CPU, for
+            several workers, where the size was given, where the engine's log does not tell it,
+            and once an engine did not start with it.
     """
 
     def __init__(
@@ -128,7 +138,7 @@ class EngineSession:
         self._logs, self.progress, self._deadline_s = logs, progress, boot_deadline_s
         self._stack = contextlib.ExitStack()
         self._measuring: tuple[CapturePlan, LiveEngine] | None = None
-        self._kv_cache: KvCache | None = None
+        self.kv_cache: KvCache | None = None
         self._boots = 0
         self._cancelled = threading.Event()
         self.boot_times_s: dict[str, float] = {}
@@ -154,15 +164,9 @@ class EngineSession:
         arguments = [*measuring_arguments(self._request, plan), *self._measuring_extra]
         live = self._boot("measuring", arguments, PluginMode.MEASURE, self.progress)
         if self._platform != "cpu" and not OWN_SIZE & {flag_of(argument) for argument in arguments}:
-            self._kv_cache = _kv_cache(live.engine.log_path)
+            self.kv_cache = _kv_cache(live.engine.log_path)
         self._measuring = (plan, live)
         return live
-
-    @property
-    def kv_cache(self) -> KvCache | None:
-        """The measuring engine's, where others may be told a size: None on a CPU, for several
-        workers, where the size was given, and where the engine's log does not tell it."""
-        return self._kv_cache
 
     def cancel(self) -> None:
         """Give up what other threads boot: their calls end with `BootCancelled`."""
@@ -177,7 +181,7 @@ class EngineSession:
         if self._measuring is not None:
             live = self._measuring[1]
             self._measuring = None
-            _stop(live)
+            live.stop()
 
     @contextlib.contextmanager
     def stock_and_plain(
@@ -211,7 +215,7 @@ class EngineSession:
             # Both boots have ended. Later ones may go on, and need the memory of one that is up.
             self._cancelled.clear()
             for live in up:
-                _stop(live)
+                live.stop()
             raise
         with self._serving(*booted) as (stock, plain):
             yield stock, plain
@@ -249,7 +253,7 @@ class EngineSession:
             raise
         finally:
             for live in engines:
-                _stop(live)
+                live.stop()
 
     def _boot_sized(self, name: str, arguments: Sequence[str]) -> LiveEngine:
         """Boot an engine of the measuring engine's models with the size of its KV cache.
@@ -258,17 +262,17 @@ class EngineSession:
         many of them twice, about 30 s on an H200. Where it dies so, it starts as usual. One
         without speculation measures its own: it has more room.
         """
-        if self._kv_cache is None:
+        if self.kv_cache is None:
             return self._boot(name, arguments, PluginMode.OFF, self.progress)
-        size = self._kv_cache.size_bytes
+        size = self.kv_cache.size_bytes
         sized = [*arguments, KV_CACHE_BYTES, str(size)]
         try:
             return self._boot(name, sized, PluginMode.OFF, self.progress)
         except EngineDied as error:
-            self._kv_cache = None
+            self.kv_cache = None
             self.progress.say(
                 f"the {name} engine does not start with {KV_CACHE_BYTES} {size} "
-                f"({str(error).splitlines()[0]}); once more without"
+                f"({error.first_line}); once more without"
             )
             return self._boot(name, arguments, PluginMode.OFF, self.progress)
 
@@ -286,7 +290,7 @@ class EngineSession:
                 raise
             progress.say(
                 f"the {name} engine does not start with the memory of an earlier boot "
-                f"({str(error).splitlines()[0]}); once more without"
+                f"({error.first_line}); once more without"
             )
             return boot({**environment, STARTUP_PLAN: "0"}, self._next_log(name))
 
@@ -343,11 +347,6 @@ class EngineSession:
         if self._platform != "cpu" or CPU_KV_CACHE in os.environ:
             return self._more_environment
         return {CPU_KV_CACHE: CPU_KV_CACHE_GIB} | self._more_environment
-
-
-def _stop(live: LiveEngine) -> None:
-    live.api.close()
-    live.engine.stop()
 
 
 def _kv_cache(log: pathlib.Path) -> KvCache | None:

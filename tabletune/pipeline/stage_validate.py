@@ -287,8 +287,7 @@ def _booted_beside(
         return stack.enter_context(run.session.stock_and_plain(version, room))
     except EngineDied as error:
         run.progress.say(
-            f"two engines do not start beside each other ({str(error).splitlines()[0]}); "
-            "one after the other"
+            f"two engines do not start beside each other ({error.first_line}); one after the other"
         )
         return None
 
