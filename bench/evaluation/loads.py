@@ -19,7 +19,15 @@ from bench.evaluation.balancer import Balancer
 from bench.evaluation.scenario import AnyLoad, Closed, Jump, Poisson, Trace
 from tabletune.measure.api import EngineAddress
 from tabletune.measure.driven import Load
-from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest, Transport, load_client
+from tabletune.measure.load import (
+    ClosedLoop,
+    LoadCounts,
+    LoadRequest,
+    RequestFailedError,
+    Transport,
+    complete,
+    load_client,
+)
 from tabletune.measure.loop_thread import LoopThread
 
 
@@ -107,8 +115,7 @@ class Arrivals:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stop.wait(), max(0.0, next_s - clock.time()))
                 if len(open_now) >= self._most_open:
-                    self.counts.failed += 1
-                    self.counts.last_error = f"{self._most_open} requests were open already"
+                    self.counts.fail(f"{self._most_open} requests were open already")
                     continue
                 task = asyncio.create_task(self._send(http, next(self._requests)))
                 open_now.add(task)
@@ -119,14 +126,11 @@ class Arrivals:
 
     async def _send(self, http: httpx.AsyncClient, request: LoadRequest) -> None:
         try:
-            answer = await http.post("/v1/completions", json=request.body(self._model))
-            answer.raise_for_status()
-        except httpx.HTTPError as error:
-            self.counts.failed += 1
-            self.counts.last_error = f"{type(error).__name__}: {error}"
+            tok, _ = await complete(http, request, self._model)
+        except RequestFailedError as error:
+            self.counts.fail(str(error))
             return
-        self.counts.completed += 1
-        self.counts.completion_tok += int(answer.json()["usage"]["completion_tokens"])
+        self.counts.answer(tok)
 
 
 @contextmanager

@@ -45,6 +45,20 @@ class LoadCounts:
     last_error: str = ""
     texts: list[str] = field(default_factory=list[str])
 
+    def fail(self, error: str) -> None:
+        """One more request failed."""
+        self.failed += 1
+        self.last_error = error
+
+    def answer(self, tok: int) -> None:
+        """One more was answered, with so many tokens."""
+        self.completed += 1
+        self.completion_tok += tok
+
+
+class RequestFailedError(RuntimeError):
+    """A request of a load got no completion; the message says what it got."""
+
 
 #: Makes what carries a load's requests.
 Transport = Callable[[], httpx.AsyncBaseTransport]
@@ -61,6 +75,25 @@ def load_client(address: EngineAddress, transport: Transport | None) -> httpx.As
         trust_env=False,
         transport=None if transport is None else transport(),
     )
+
+
+async def complete(http: httpx.AsyncClient, request: LoadRequest, model: str) -> tuple[int, str]:
+    """Send one request; the tokens it generated, and its text.
+
+    Raises:
+        RequestFailedError: no answer, an error, or an answer that is no completion.
+    """
+    try:
+        answer = await http.post("/v1/completions", json=request.body(model))
+    except httpx.HTTPError as error:
+        raise RequestFailedError(f"{type(error).__name__}: {error}") from error
+    if answer.is_error:
+        raise RequestFailedError(f"HTTP {answer.status_code}: {answer.text[:300]}")
+    try:
+        body = answer.json()
+        return int(body["usage"]["completion_tokens"]), str(body["choices"][0]["text"])
+    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise RequestFailedError(f"no completion in the answer: {answer.text[:300]}") from error
 
 
 class ClosedLoop:
@@ -125,25 +158,15 @@ class ClosedLoop:
             if request is None:
                 return
             try:
-                answer = await http.post("/v1/completions", json=request.body(self._model))
-            except httpx.HTTPError as error:
-                self._failed(f"{type(error).__name__}: {error}")
-                failures_in_a_row += 1
-                continue
-            if answer.is_error:
-                self._failed(f"HTTP {answer.status_code}: {answer.text[:300]}")
+                tok, text = await complete(http, request, self._model)
+            except RequestFailedError as error:
+                self.counts.fail(str(error))
                 failures_in_a_row += 1
                 continue
             failures_in_a_row = 0
-            body = answer.json()
-            self.counts.completed += 1
-            self.counts.completion_tok += int(body["usage"]["completion_tokens"])
+            self.counts.answer(tok)
             if self._keep_text:
-                self.counts.texts.append(body["choices"][0]["text"])
-
-    def _failed(self, message: str) -> None:
-        self.counts.failed += 1
-        self.counts.last_error = message
+                self.counts.texts.append(text)
 
     def _shrink(self, concurrency: int) -> None:
         while len(self._tasks) > concurrency:

@@ -8,7 +8,9 @@ from typing import Any, Protocol, TypeVar
 from tabletune.measure.api import EngineAddress, EngineApiError
 from tabletune.measure.clock import Clock
 from tabletune.measure.load import ClosedLoop, LoadCounts, LoadRequest
+from tabletune.measure.metrics import MetricsError, parse_counters
 from tabletune.measure.qualify_cells import view_steps
+from tabletune.measure.quiet import Quiet
 from tabletune.measure.steps import StepBatch, StepReader, concatenate
 from tabletune.records.qualification import FaultKind
 
@@ -29,6 +31,7 @@ class QualifyApi(Protocol):
     def steps(self, since: int = 0, limit: int = 20_000) -> StepBatch: ...
     def pin(self, draft_length: int | None) -> None: ...
     def pin_schedule(self, schedule: list[tuple[int, int]], repeat: int = 1) -> None: ...
+    def metrics_text(self) -> str: ...
     def complete(self, model: str, prompt: Any, max_tokens: int, **sampling: Any) -> Any: ...
 
 
@@ -68,12 +71,11 @@ class Driver:
 
     Args:
         died: the engine's last log lines once it has died, None while it lives.
-        hang_s: no new step for so long, while requests are open, is a hang.
+        hang_s: no new step for so long (measure/quiet.py), while requests are open, is a hang.
 
     Attributes:
         doing: what is being tried, in words, for the evidence of a crash.
         last: batch size, length verified and length chosen in the last step read.
-        steps_seen: steps read so far.
         tell: called during a walk with the share of it that is done.
     """
 
@@ -90,7 +92,6 @@ class Driver:
         self._kept = list[StepBatch]()
         self.doing = "the first request"
         self.last: tuple[int, int, int] = (0, -1, -1)
-        self.steps_seen = 0
         self.tell: Callable[[float], None] = lambda share: None
         self._reader: StepReader | None = None
 
@@ -134,11 +135,9 @@ class Driver:
             EngineFault: the engine died, hangs, or refuses the requests.
         """
         give_up_s = self.clock.now_s() + patience * self.hang_s
-        quiet_since_s = self.clock.now_s()
+        quiet = Quiet(self.clock)
         while self.clock.now_s() < give_up_s:
-            batch = self._read(load, quiet_since_s)
-            if len(batch):
-                quiet_since_s = self.clock.now_s()
+            batch = self._read(load, quiet)
             if ((batch.batch_size == batch_size) & (batch.prefill_requests == 0)).any():
                 return
             self.clock.sleep_s(0.02)
@@ -154,17 +153,16 @@ class Driver:
         return concatenate([self._walk(load, part, repeat) for part in parts])
 
     def _walk(self, load: Load, schedule: list[tuple[int, int]], repeat: int) -> StepBatch:
-        self._read(load, self.clock.now_s())
+        self._read(load, Quiet(self.clock))
         self.call(lambda: self.api.pin_schedule(schedule, repeat))
         total = left = repeat * sum(steps for _, steps in schedule)
         seen = list[StepBatch]()
-        quiet_since_s = self.clock.now_s()
+        quiet = Quiet(self.clock)
         step_s = 0.02
         while True:
-            batch = self._read(load, quiet_since_s)
+            batch = self._read(load, quiet)
             seen.append(batch)
             if len(batch):
-                quiet_since_s = self.clock.now_s()
                 left -= len(batch)
                 self.tell(min(1.0, 1.0 - left / total))
                 usable = batch.interval_s[view_steps(batch).decode_only]
@@ -173,7 +171,7 @@ class Driver:
                 return concatenate(seen)
             self.clock.sleep_s(min(max(left * step_s, 0.004), POLL_MOST_S))
 
-    def check_alive(self, quiet_since_s: float, load: Load | None = None) -> None:
+    def check_alive(self, quiet: Quiet, load: Load | None = None) -> None:
         """Raise if the engine died, hangs, or refuses the requests of `load`.
 
         Raises:
@@ -184,10 +182,19 @@ class Driver:
             raise EngineFault("crash", self._where(f"the engine died; its log ends: {tail}"))
         if load is not None and load.counts.failed:
             self._judge_refusal(load.counts.last_error)
-        if self.clock.now_s() - quiet_since_s > self.hang_s:
-            raise EngineFault(
-                "hang", self._where(f"no step for {self.hang_s:.0f} s while requests were open")
-            )
+        if load is not None and load.done.is_set():
+            done = f"{load.counts.completed} were answered"
+            raise EngineFault("refused", self._where(f"the requests ended by themselves, {done}"))
+        if quiet.quiet_s > self.hang_s:
+            told = f"no step for {self.hang_s:.0f} s while requests were open"
+            raise EngineFault("hang", self._where(f"{told}; {self._running()}"))
+
+    def _running(self) -> str:
+        try:
+            running = parse_counters(self.api.metrics_text()).running
+        except (EngineApiError, MetricsError) as error:
+            return f"its metrics page does not say how many run ({error})"
+        return f"by its metrics page {running:.0f} requests run"
 
     def _judge_refusal(self, error: str) -> None:
         if "HTTP 4" in error:
@@ -196,9 +203,11 @@ class Driver:
         told = f"it answered with an error: {error}"
         raise EngineFault("crash", self._where(f"{told}; its log ends: {tail}" if tail else told))
 
-    def _read(self, load: Load, quiet_since_s: float) -> StepBatch:
-        self.check_alive(quiet_since_s, load)
-        return self.read_steps()
+    def _read(self, load: Load, quiet: Quiet) -> StepBatch:
+        batch = self.read_steps()
+        quiet.look(bool(len(batch)))
+        self.check_alive(quiet, load)
+        return batch
 
     def read_steps(self) -> StepBatch:
         """Read and keep what was recorded since the last read.
@@ -211,7 +220,6 @@ class Driver:
         assert self._reader is not None
         batch = self.call(self._reader.read_new)
         self._kept.append(batch)
-        self.steps_seen += len(batch)
         if len(batch):
             before = int(batch.draft_length[-2]) if len(batch) > 1 else self.last[2]
             self.last = (int(batch.batch_size[-1]), before, int(batch.draft_length[-1]))

@@ -19,6 +19,7 @@ from tabletune.measure.qualify_findings import Finding
 from tabletune.measure.qualify_options import QualifyOptions
 from tabletune.measure.qualify_phases import Drives
 from tabletune.measure.qualify_result import check_of
+from tabletune.measure.quiet import Quiet
 from tabletune.records.qualification import Check
 
 #: Divergences per token below this are never held against a length.
@@ -120,15 +121,13 @@ def http_prompts(driver: Driver, model: str) -> RunPrompts:
         threads = [threading.Thread(target=work, daemon=True) for _ in range(concurrency)]
         for thread in threads:
             thread.start()
-        quiet_since_s, steps_seen = driver.clock.now_s(), driver.steps_seen
+        quiet = Quiet(driver.clock)
         while any(thread.is_alive() for thread in threads) and not errors:
             threads[0].join(0.05)
             for thread in threads[1:]:
                 thread.join(0.001)
-            driver.read_steps()
-            if driver.steps_seen != steps_seen:
-                quiet_since_s, steps_seen = driver.clock.now_s(), driver.steps_seen
-            driver.check_alive(quiet_since_s)
+            quiet.look(bool(len(driver.read_steps())))
+            driver.check_alive(quiet)
         if errors:
             error = errors[0]
 

@@ -58,6 +58,9 @@ class SimulatedEngine:
         most: requests that fit into the KV cache.
         graphed: whether (batch size, mean length verified) runs as a graph; None: unknown.
         proposes: share of the requests for which the drafter proposes anything, per step.
+        stands_s: before these steps the machine stands still for so many seconds, this client
+            with it; the client is the first to run again.
+        ends_at: before this step every open load ends, as if its client had failed.
     """
 
     def __init__(
@@ -74,6 +77,8 @@ class SimulatedEngine:
         most: int = 10_000,
         graphed: Callable[[int, float], bool] | None = None,
         proposes: Callable[[np.random.Generator], float] = lambda rng: 1.0,
+        stands_s: dict[int, float] | None = None,
+        ends_at: int | None = None,
     ) -> None:
         self.address = EngineAddress("http://127.0.0.1:9")
         self._step_s, self._verified_of = step_s, verified_of
@@ -88,6 +93,7 @@ class SimulatedEngine:
         self._pin: int | None = None
         self._chosen, self._stale = 0, False
         self._dead, self._hung = False, False
+        self._stands_s, self._stood_s, self._ends_at = dict(stands_s or {}), 0.0, ends_at
         self.rows = list[tuple[Any, ...]]()
         self.pinned = list[int]()
 
@@ -101,6 +107,11 @@ class SimulatedEngine:
     def sleep_s(self, seconds: float) -> None:
         self._now_s += seconds
         while self._engine_s < self._now_s and not self._dead and not self._hung:
+            stands_s = self._stands_s.pop(len(self.rows), 0.0)
+            if stands_s:
+                self._stood_s = stands_s
+                self._now_s = max(self._now_s, self._engine_s + stands_s)
+                return
             if not self._step():
                 self._engine_s = self._now_s
 
@@ -145,6 +156,10 @@ class SimulatedEngine:
     def complete(self, model: str, prompt: Any, max_tokens: int, **sampling: Any) -> Any:
         raise NotImplementedError("tests pass run_prompts")
 
+    def metrics_text(self) -> str:
+        self._answer()
+        return f"vllm:num_requests_running {len(self._open)}\nvllm:generation_tokens_total 1\n"
+
     def died(self) -> str | None:
         return "CUDA error: an illegal memory access was encountered" if self._dead else None
 
@@ -168,6 +183,10 @@ class SimulatedEngine:
 
     def _step(self) -> bool:
         """One engine step; False when there is nothing to do."""
+        if len(self.rows) == self._ends_at:
+            for load in self._loads:
+                load.target = 0
+                load.done.set()
         for load in self._loads:
             mine = [r for r in self._open if r.load is load]
             for request in mine[load.target :]:
@@ -195,7 +214,8 @@ class SimulatedEngine:
         took_s = self._step_s(size, mean_verified, self._verified_of(chosen))
         took_s *= self._noise(self._rng)
         took_s += 0.03 if prefills else 0.0
-        took_s += self._slow.get((old, chosen), 0.0)
+        took_s += self._slow.get((old, chosen), 0.0) + self._stood_s
+        self._stood_s = 0.0
         self._engine_s += took_s
         self._stale = self._stale or old == 0
         accepted = int(self._rng.binomial(drafts, self._accept(self._stale))) if drafts else 0

@@ -22,6 +22,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.gate, self.lock = threading.Event(), threading.Lock()
         self.open_requests = self.most_open = self.status = 0
+        self.body: bytes | None = None
         self.arrived = threading.Semaphore(0)
 
     @property
@@ -45,7 +46,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             "choices": [{"text": str(asked["prompt"])}],
             "usage": {"completion_tokens": asked["max_tokens"]},
         }
-        body = json.dumps(answer).encode()
+        body = self.server.body or json.dumps(answer).encode()
         with contextlib.suppress(OSError):  # the client may have cancelled
             self.send_response(self.server.status or 200)
             self.send_header("Content-Length", str(len(body)))
@@ -105,6 +106,18 @@ def test_an_engine_that_refuses_ends_the_load_and_says_why(server: Server) -> No
         assert load.done.wait(20)
     assert "HTTP 400" in load.counts.last_error
     assert load.counts.completed == 0
+
+
+@pytest.mark.parametrize("body", [b"not JSON", b"{}", b'{"usage": null, "choices": []}', b"[]"])
+def test_an_answer_that_is_no_completion_ends_the_load_and_says_so(
+    server: Server, body: bytes
+) -> None:
+    server.gate.set()
+    server.body = body
+    with ClosedLoop(server.address, "m", REQUESTS, 2) as load:
+        assert load.done.wait(20)
+    assert load.counts.failed == 6, "three in a row for each of two"
+    assert load.counts.last_error == f"no completion in the answer: {body.decode()}"
 
 
 def test_an_engine_that_is_gone_ends_the_load(server: Server) -> None:

@@ -194,6 +194,23 @@ def test_a_hang_is_noticed_while_requests_are_open():
     assert result.fatal is not None
     assert result.fatal.fault == "hang"
     assert "no step for 5 s" in result.fatal.evidence
+    assert "32 requests run" in result.fatal.evidence
+
+
+def test_a_machine_that_stood_still_is_no_engine_that_hangs():
+    """A suspended guest, or a frozen container: clocks go on, neither side runs meanwhile."""
+    engine = SimulatedEngine(stands_s=dict.fromkeys(range(40, 4000, 400), 45.0))
+    result = run(engine)
+    assert result.passed, result.reason
+    assert result.failed == ()
+    assert result.envelope.allowed == {str(k): ((1, 64),) for k in LENGTHS}
+
+
+def test_requests_that_ended_are_no_engine_that_hangs():
+    result = run(SimulatedEngine(ends_at=200))
+    assert result.fatal is not None
+    assert result.fatal.fault == "refused"
+    assert "the requests ended" in result.reason
 
 
 def test_requests_that_the_engine_refuses_are_no_crash():
