@@ -8,6 +8,7 @@ versions come from the packages' metadata, GPUs from the NVIDIA Management Libra
 import ctypes
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import json
 import os
 import platform
@@ -18,6 +19,8 @@ import sys
 from typing import Any
 
 FORMAT = 1
+#: Imported by each engine that boots, and not by `import vllm`: compiled where all is.
+ENGINE_CORE = os.path.join("v1", "engine", "core.py")
 #: Instruction sets that change how fast a CPU engine is.
 CPU_FLAGS = (
     "avx2",
@@ -70,8 +73,10 @@ def bytecode_facts() -> dict[str, Any] | None:
     found = importlib.machinery.PathFinder.find_spec("vllm")  # finds it, and imports nothing
     if found is None or found.origin is None or found.cached is None:
         return None
-    packages = os.path.dirname(os.path.dirname(found.origin))
-    return {"packages": packages, "compiled": os.path.exists(found.cached)}
+    folder = os.path.dirname(found.origin)
+    core = os.path.join(folder, ENGINE_CORE)
+    looked_at = importlib.util.cache_from_source(core) if os.path.exists(core) else found.cached
+    return {"packages": os.path.dirname(folder), "compiled": os.path.exists(looked_at)}
 
 
 def cpu_facts() -> dict[str, Any]:

@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 
 from tabletune.measure.cpu_torch import find_links_with_torch, locked_torch_version
 from tabletune.measure.plugin_source import Extra
-from tabletune.measure.uvtool import Progress, UvFailed, run_uv
+from tabletune.measure.uvtool import INSTALL, Progress, UvFailed, run_uv
 
 LOCKS: Final = pathlib.Path(__file__).with_name("locks")
 #: Packages that must stay out of an engine environment for the CPU.
@@ -129,7 +129,7 @@ def install_engine(
     lock = lock_path(requirement)
     locked = lock if lock is not None and lock.is_file() else None
     with tempfile.TemporaryDirectory(prefix="tabletune-") as name:
-        arguments: list[str | os.PathLike[str]] = ["pip", "install", "--python", python]
+        arguments: list[str | os.PathLike[str]] = [*INSTALL, "--python", python]
         arguments += ["--requirement", locked] if locked else [str(requirement)]
         if not is_cpu_requirement(requirement):
             run_uv(arguments, progress)
@@ -167,7 +167,7 @@ def install_extras(
     locks = extra_locks(requirement, extras)
     if locks:
         listed = [argument for lock in locks for argument in ("--requirement", lock)]
-        run_uv(["pip", "install", "--python", python, "--require-hashes", *listed], progress)
+        run_uv([*INSTALL, "--python", python, "--require-hashes", *listed], progress)
 
 
 def freeze(python: pathlib.Path) -> list[str]:

@@ -77,14 +77,10 @@ def missing_plugin(found: dict[str, Any]) -> bool:
 def check_imports(python: pathlib.Path) -> None:
     """Do nothing if torch, transformers and vLLM import.
 
-    What is imported lies there as bytecode from then on, also where this process's environment
-    forbids to write any: else each process of each engine would compile it again.
-
     Raises:
         EnvironmentProblem: they do not; the message has the import's last lines.
     """
     environment = {**os.environ, "VLLM_PLUGINS": "", "VLLM_NO_USAGE_STATS": "1"}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
         outcome = subprocess.run(
             [str(python), "-c", IMPORT_CHECK],

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import tabletune
-from tabletune.measure.uvtool import Progress, run_uv
+from tabletune.measure.uvtool import INSTALL, Progress, run_uv
 
 #: What the plugin needs for a source in S3, and for channels whose pointers are signed.
 Extra = Literal["s3", "signatures"]
@@ -81,7 +81,7 @@ def plugin_source(plugin: pathlib.Path | None = None, extras: Sequence[Extra] = 
 
 def install_into(python: pathlib.Path, source: PluginSource, progress: Progress) -> None:
     """Install tabletune and its plugin beside the engine, which stays as it is."""
-    run_uv(["pip", "install", "--python", python, *source.arguments], progress)
+    run_uv([*INSTALL, "--python", python, *source.arguments], progress)
 
 
 def command_to_install(python: pathlib.Path, source: PluginSource) -> str:

@@ -12,9 +12,15 @@ import pathlib
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 #: Receives one line of progress.
 Progress = Callable[[str], None]
+
+
+#: Installs, and leaves what it installed as bytecode, whatever this process's environment
+#: forbids: else each process of each engine would compile all that it imports again.
+INSTALL: Final = ("pip", "install", "--compile-bytecode")
 
 
 def silent(line: str) -> None:

