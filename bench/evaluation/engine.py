@@ -289,12 +289,7 @@ def booted(sessions: Sequence[EngineSession], plan: CapturePlan) -> list[LiveEng
     """
     if len(sessions) == 1:
         return [sessions[0].measuring(plan)]
-
-    def give_up() -> None:
-        for session in sessions:
-            session.cancel()
-
-    return booted_beside([partial(session.measuring, plan) for session in sessions], give_up)
+    return booted_beside([partial(session.measuring, plan) for session in sessions])
 
 
 def engine_path(inherited: str) -> str:

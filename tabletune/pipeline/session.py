@@ -29,7 +29,7 @@ from tabletune.pipeline.engine_config import (
 )
 from tabletune.pipeline.gpu_room import KvCache, Room
 from tabletune.pipeline.request import RunRequest
-from tabletune.pipeline.request_checks import flag_of
+from tabletune.pipeline.request_checks import flag_of, option
 from tabletune.records.plan import CapturePlan
 from tabletune.records.table import TableVersion
 
@@ -140,7 +140,6 @@ class EngineSession:
         self._measuring: tuple[CapturePlan, LiveEngine] | None = None
         self.kv_cache: KvCache | None = None
         self._boots = 0
-        self._cancelled = threading.Event()
         self.boot_times_s: dict[str, float] = {}
 
     def __enter__(self) -> "EngineSession":
@@ -150,8 +149,11 @@ class EngineSession:
         self._measuring = None
         self._stack.close()
 
-    def measuring(self, plan: CapturePlan) -> LiveEngine:
+    def measuring(self, plan: CapturePlan, given_up: threading.Event | None = None) -> LiveEngine:
         """The measuring engine under `plan`: the one that runs, or a new one.
+
+        Args:
+            given_up: see `booted_beside`.
 
         Raises:
             EngineError: it does not start.
@@ -162,15 +164,12 @@ class EngineSession:
                 return live
             self.stop_measuring()
         arguments = [*measuring_arguments(self._request, plan), *self._measuring_extra]
-        live = self._boot("measuring", arguments, PluginMode.MEASURE, self.progress)
+        live = self._boot("measuring", arguments, PluginMode.MEASURE, self.progress, given_up)
         if self._platform != "cpu" and not OWN_SIZE & {flag_of(argument) for argument in arguments}:
-            self.kv_cache = _kv_cache(live.engine.log_path)
+            share = option(tuple(arguments), MEMORY_SHARE)
+            self.kv_cache = _kv_cache(live.engine.log_path, share)
         self._measuring = (plan, live)
         return live
-
-    def cancel(self) -> None:
-        """Give up what other threads boot: their calls end with `BootCancelled`."""
-        self._cancelled.set()
 
     def measuring_if_up(self) -> LiveEngine | None:
         """The measuring engine that was booted last, dead or alive; None without one."""
@@ -201,8 +200,9 @@ class EngineSession:
         given = () if room is None else _given(room)
         up: list[LiveEngine] = []
 
-        def boot(name: str, arguments: Sequence[str]) -> LiveEngine:
-            up.append(self._boot(name, [*arguments, *given], PluginMode.OFF, Silent()))
+        def boot(name: str, arguments: Sequence[str], given_up: threading.Event) -> LiveEngine:
+            words = [*arguments, *given]
+            up.append(self._boot(name, words, PluginMode.OFF, Silent(), given_up))
             return up[-1]
 
         boots = [
@@ -210,10 +210,9 @@ class EngineSession:
             partial(boot, "plain", plain_arguments(self._request)),
         ]
         try:
-            booted = booted_beside(boots, self.cancel)
-        except EngineDied:
-            # Both boots have ended. Later ones may go on, and need the memory of one that is up.
-            self._cancelled.clear()
+            booted = booted_beside(boots)
+        except BaseException:
+            # Both boots have ended. Later ones need the memory of one that is up.
             for live in up:
                 live.stop()
             raise
@@ -277,22 +276,34 @@ class EngineSession:
             return self._boot(name, arguments, PluginMode.OFF, self.progress)
 
     def _boot(
-        self, name: str, arguments: Sequence[str], plugin: PluginMode, progress: Progress
+        self,
+        name: str,
+        arguments: Sequence[str],
+        plugin: PluginMode,
+        progress: Progress,
+        given_up: threading.Event | None = None,
     ) -> LiveEngine:
-        """Boot an engine. One that dies with the size of an earlier boot measures its own."""
-        environment = self._environment()
+        """Boot an engine. One that dies with the size of an earlier boot measures its own, and so
+        do all later ones.
+
+        Args:
+            given_up: set by another thread, it ends the boot with `BootCancelled`.
+        """
         log = self._next_log(name)
-        boot = partial(self._boot_with, name, arguments, plugin, progress)
+        boot = partial(
+            self._boot_with, name, arguments, plugin, progress, given_up or threading.Event()
+        )
         try:
-            return boot(environment, log)
+            return boot(log)
         except EngineDied as error:
             if not took_startup_plan(log):
                 raise
             progress.say(
-                f"the {name} engine does not start with the memory of an earlier boot "
-                f"({error.first_line}); once more without"
+                f"the {name} engine does not start with the memory of an earlier boot, which "
+                f"{STARTUP_PLAN}=1 had it take ({error.first_line}); once more without"
             )
-            return boot({**environment, STARTUP_PLAN: "0"}, self._next_log(name))
+            self._more_environment = {**self._more_environment, STARTUP_PLAN: "0"}
+            return boot(self._next_log(name))
 
     def _next_log(self, name: str) -> pathlib.Path:
         self._boots += 1
@@ -306,7 +317,7 @@ class EngineSession:
         arguments: Sequence[str],
         plugin: PluginMode,
         progress: Progress,
-        environment: Mapping[str, str],
+        given_up: threading.Event,
         log: pathlib.Path,
     ) -> LiveEngine:
         launch = EngineLaunch(
@@ -314,13 +325,13 @@ class EngineSession:
             model=self._request.model,
             log_path=log,
             arguments=tuple(arguments),
-            environment=MappingProxyType(dict(environment)),
+            environment=MappingProxyType(dict(self._environment())),
             plugin=plugin,
         )
         progress.start(f"boot the {name} engine")
 
         def show(boot: BootProgress) -> None:
-            if self._cancelled.is_set():
+            if given_up.is_set():
                 raise BootCancelled(f"the boot of the {name} engine was given up")
             progress.advance(boot.waited_s, f"{boot.phase} (log: {log.name})")
 
@@ -349,9 +360,10 @@ class EngineSession:
         return {CPU_KV_CACHE: CPU_KV_CACHE_GIB} | self._more_environment
 
 
-def _kv_cache(log: pathlib.Path) -> KvCache | None:
+def _kv_cache(log: pathlib.Path, memory_share: str | None) -> KvCache | None:
     size_bytes, size_tok = kv_cache_bytes(log), kv_cache_tok(log)
-    return KvCache(size_bytes, size_tok or 0) if size_bytes else None
+    share = None if memory_share is None else float(memory_share)
+    return KvCache(size_bytes, size_tok or 0, share) if size_bytes else None
 
 
 def _given(room: Room) -> tuple[str, ...]:
@@ -359,24 +371,26 @@ def _given(room: Room) -> tuple[str, ...]:
 
 
 def booted_beside(
-    boots: Sequence[Callable[[], LiveEngine]], give_up: Callable[[], None]
+    boots: Sequence[Callable[[threading.Event], LiveEngine]],
 ) -> list[LiveEngine]:
     """Engines that boot side by side, each in a thread of its own.
 
     Args:
-        give_up: called where one does not start, or on Ctrl-C: the others are to end then.
+        boots: each is given what says that it is to end: set where another one does not start,
+            or on Ctrl-C.
 
     Raises:
-        EngineError: one does not start.
+        EngineError, EngineApiError: one does not start; all boots have ended then.
     """
+    given_up = threading.Event()
     with ThreadPoolExecutor(len(boots)) as pool:
-        futures = [pool.submit(boot) for boot in boots]
+        futures = [pool.submit(boot, given_up) for boot in boots]
         try:
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()
         except BaseException:  # also Ctrl-C: leaving the pool waits for all boots
-            give_up()
+            given_up.set()
             raise
     return [future.result() for future in futures]
 

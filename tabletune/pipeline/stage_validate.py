@@ -5,13 +5,15 @@ corrected table is validated in its place.
 """
 
 import contextlib
+import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
+from tabletune.measure.api import EngineApiError
 from tabletune.measure.driven import open_closed_loop
-from tabletune.measure.engine_errors import EngineDied
+from tabletune.measure.engine_errors import EngineError, NoRoomForLog
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Progress
 from tabletune.measure.recheck import corrected_outcome, correction_of
@@ -153,8 +155,8 @@ def stage_validate(
     ask_others = _side_by_side if beside else measure_when_it_has_stopped
     found = validate_on_plugin_engine(run, plan, build, incumbent)
     with _death_told(run):
-        ask_others(run, found)
-    verdict = _kept(run, conclude(found.setup, found.bench, found.outcome))
+        outcome = ask_others(run, found)
+    verdict = _kept(run, conclude(found.setup, found.bench, outcome))
     return Validated(found.version, verdict, found.corrected)
 
 
@@ -250,14 +252,18 @@ def _kept(run: RunContext, verdict: Verdict) -> Verdict:
     return verdict
 
 
-def _side_by_side(run: RunContext, found: OnPluginEngine) -> None:
+def _side_by_side(run: RunContext, found: OnPluginEngine) -> Outcome:
     setup, bench, subject, outcome = found.setup, found.bench, found.subject, found.outcome
     with run.session.stock_and_plain(found.version) as (stock, plain):
         measure_beside(setup, bench, subject, [_stock(stock), _plain(plain)], outcome)
+    return outcome
 
 
-def measure_when_it_has_stopped(run: RunContext, found: OnPluginEngine) -> None:
+def measure_when_it_has_stopped(run: RunContext, found: OnPluginEngine) -> Outcome:
     """The other engines on a GPU: after the measuring one, side by side where there is room.
+
+    Returns:
+        What was measured, on the measuring engine too.
 
     Raises:
         EngineError: one did not start on its own, or died.
@@ -266,30 +272,31 @@ def measure_when_it_has_stopped(run: RunContext, found: OnPluginEngine) -> None:
     measure_elsewhere(setup, bench, by_metrics_runs(setup, subject), outcome, subject)
     room = _room(run, found)
     run.session.stop_measuring()
-    with contextlib.ExitStack() as stack:
-        beside = _booted_beside(run, found.version, room, stack)
-        if beside is not None:
-            measure_elsewhere(setup, bench, [_stock(beside[0]), _plain(beside[1])], outcome)
-            return
+    beside = None if room is None else _measured_beside(run, found, room)
+    if beside is not None:
+        return beside
     with run.session.stock(found.version) as stock:
         measure_elsewhere(setup, bench, [_stock(stock)], outcome)
     with run.session.plain() as plain:
         measure_elsewhere(setup, bench, [_plain(plain)], outcome)
+    return outcome
 
 
-def _booted_beside(
-    run: RunContext, version: TableVersion, room: Room | None, stack: contextlib.ExitStack
-) -> tuple[LiveEngine, LiveEngine] | None:
-    """The stock engine and the one without speculation; None where they do not fit."""
-    if room is None:
-        return None
+def _measured_beside(run: RunContext, found: OnPluginEngine, room: Room) -> Outcome | None:
+    """`found.outcome` and what the stock engine and the one without speculation showed beside each
+    other; None where they did not start so, or one died: each may do on its own."""
+    # A window of engines that share a GPU is not to be mixed with one of an engine alone.
+    outcome = copy.deepcopy(found.outcome)
     try:
-        return stack.enter_context(run.session.stock_and_plain(version, room))
-    except EngineDied as error:
-        run.progress.say(
-            f"two engines do not start beside each other ({error.first_line}); one after the other"
-        )
+        with run.session.stock_and_plain(found.version, room) as (stock, plain):
+            measure_elsewhere(found.setup, found.bench, [_stock(stock), _plain(plain)], outcome)
+    except NoRoomForLog:
+        raise
+    except (EngineError, EngineApiError) as error:
+        why = error.first_line if isinstance(error, EngineError) else error
+        run.progress.say(f"two engines do not run beside each other ({why}); one after the other")
         return None
+    return outcome
 
 
 def _room(run: RunContext, found: OnPluginEngine) -> Room | None:
@@ -299,7 +306,8 @@ def _room(run: RunContext, found: OnPluginEngine) -> Room | None:
     if live is None or alone is None:
         return None
     largest = max(found.setup.concurrencies)
-    needed = needed_tok(found.bench.requests, largest, live.model.max_model_len)
+    touched = max(map(found.bench.needed, found.setup.concurrencies))
+    needed = needed_tok(found.bench.requests, largest, touched, live.model.max_model_len)
     return room_for_two(memory_bytes, alone, needed)
 
 

@@ -20,7 +20,9 @@ boots.jsonl. Faults are put in by variables:
     FAKE_ENGINE_KV_GIB       what it says to have free for its KV cache; then it also knows
                              --kv-cache-memory-bytes and --gpu-memory-utilization, unless
                              this is negative
-    FAKE_ENGINE_SHARE        dies: with a drafter it dies of a share of the memory, after a second
+    FAKE_ENGINE_SHARE        dies | fails: with a drafter and a share of the memory it dies in its
+                             boot, once another engine was asked for its model; or comes up and
+                             fails to tell its model
     FAKE_ENGINE_PLAN         dies: with VLLM_ENABLE_STARTUP_PLAN=1 it takes an earlier boot's
                              memory, and dies of it
     FAKE_ENGINE_LINGERS      fails | ignores: the server stays when its core has died, and fails
@@ -58,6 +60,17 @@ KNOWN_ARGUMENTS = {
 KV_GIB = os.environ.get("FAKE_ENGINE_KV_GIB", "")
 if KV_GIB and not KV_GIB.startswith("-"):
     KNOWN_ARGUMENTS.update({"--kv-cache-memory-bytes", "--gpu-memory-utilization"})
+
+
+def state() -> pathlib.Path:
+    """The folder that all engines of an environment know."""
+    return pathlib.Path(os.environ["FAKE_ENGINE_STATE"])
+
+
+def another_is_up() -> bool:
+    """Whether an engine that runs was asked for its model."""
+    pids = [path.suffix[1:] for path in state().glob("asked.*")]
+    return any(pathlib.Path("/proc", pid).exists() for pid in pids)
 
 
 def step_time_s(batch_size: int, guesses: float) -> float:
@@ -254,7 +267,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
     engine: Engine
     model: str
     plugin = True
-    dead = False
+    dead = fails_to_tell = False
 
     def log_message(self, format: str, *arguments: object) -> None:
         """A line a request, as uvicorn writes it."""
@@ -269,6 +282,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if url.path == "/health":
             self._answer({})
         elif url.path == "/v1/models":
+            if Handler.fails_to_tell:
+                return self._fail()
+            (state() / f"asked.{os.getpid()}").touch()
             self._answer({"data": [{"id": self.model, "max_model_len": MAX_MODEL_LEN}]})
         elif url.path == "/metrics":
             self._send(200, self.engine.metrics().encode())
@@ -381,8 +397,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     fault = os.environ.get("FAKE_ENGINE_BOOT", "")
     core = subprocess.Popen(["sleep", "1000"], start_new_session=True)
-    state = pathlib.Path(os.environ["FAKE_ENGINE_STATE"])
-    with (state / "boots.jsonl").open("a") as file:
+    with (state() / "boots.jsonl").open("a") as file:
         facts = {"pid": os.getpid(), "core_pid": core.pid, "arguments": sys.argv[1:]}
         file.write(json.dumps(facts) + "\n")
     logging.basicConfig(level=logging.INFO, format="%(message)s")
@@ -391,8 +406,11 @@ def main() -> None:
         LOG.info("(EngineCore pid=1) INFO Available KV cache memory: %s GiB", KV_GIB.lstrip("-"))
         LOG.info("(EngineCore pid=1) INFO GPU KV cache size: 4,000 tokens, Maximum concurrency …")
     share = "--gpu-memory-utilization" in options and "--speculative-config" in options
-    if os.environ.get("FAKE_ENGINE_SHARE") and share:
-        time.sleep(1.0)
+    share_fault = os.environ.get("FAKE_ENGINE_SHARE") if share else None
+    Handler.fails_to_tell = share_fault == "fails"
+    if share_fault == "dies":
+        while not another_is_up():
+            time.sleep(0.01)
         fault = "dies"
     if os.environ.get("FAKE_ENGINE_PLAN") and os.environ.get("VLLM_ENABLE_STARTUP_PLAN") == "1":
         LOG.info("Applying persisted startup plan (fingerprint 1): kv_cache_memory_bytes=77 (…)")

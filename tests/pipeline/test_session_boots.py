@@ -166,13 +166,13 @@ def test_two_engines_beside_each_other_are_given_their_room(
     monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
     with measured(environment, model, told, "cuda") as engines:
         assert engines.kv_cache == KvCache(int(12.33 * 2**30), 4000)
-        with engines.stock_and_plain(VERSION, Room(0.43, 999)) as (stock, plain):
+        with engines.stock_and_plain(VERSION, Room(0.425, 999)) as (stock, plain):
             assert stock.engine.died() is None
             assert plain.engine.died() is None
     assert sizes(environment) == [None, "999", "999"]
     for boot in environment.boots()[1:]:
         words = boot["arguments"]
-        assert words[words.index(MEMORY_SHARE) + 1] == "0.43"
+        assert words[words.index(MEMORY_SHARE) + 1] == "0.425"
 
 
 def test_memory_of_an_earlier_boot_that_no_longer_fits_is_measured_again(
@@ -183,10 +183,21 @@ def test_memory_of_an_earlier_boot_that_no_longer_fits_is_measured_again(
 ) -> None:
     monkeypatch.setenv("FAKE_ENGINE_PLAN", "dies")
     monkeypatch.setenv(STARTUP_PLAN, "1")
-    with measured(environment, model, told, "cuda"):
+    with measured(environment, model, told, "cuda") as engines, engines.stock(VERSION):
         pass
-    assert len(environment.boots()) == 2
+    assert len(environment.boots()) == 3, "one death of it is enough"
     assert len([line for line in told.said if "memory of an earlier boot" in line]) == 1
+
+
+def test_the_share_of_the_memory_that_was_given_is_known(
+    environment: FakeEnvironment,
+    model: pathlib.Path,
+    told: Told,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("FAKE_ENGINE_KV_GIB", "12.34")
+    with measured(environment, model, told, "cuda", f"{MEMORY_SHARE}=0.5") as engines:
+        assert engines.kv_cache == KvCache(int(12.33 * 2**30), 4000, 0.5)
 
 
 def test_an_engine_that_dies_of_something_else_is_not_booted_again(

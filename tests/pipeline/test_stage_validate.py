@@ -1,6 +1,8 @@
 """What the validation asks of an engine."""
 
+import os
 import pathlib
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
@@ -11,10 +13,11 @@ from evidence import h200_fingerprint
 from fake_environment import make_environment, write_model
 from test_session_boots import PLAN, VERSION, Told, request_of, sizes
 
-from tabletune.measure.api import ServedModel
+from tabletune.measure.api import EngineApi, ServedModel
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Silent
+from tabletune.measure.validate import Outcome
 from tabletune.measure.windows import PolicyRun
 from tabletune.pipeline import stage_validate
 from tabletune.pipeline.identify import Target
@@ -59,10 +62,12 @@ class After:
 
     Attributes:
         policies: measured next to each other, time after time.
+        kept: of these what the outcome has.
         sizes: of the KV cache that each engine was told, None for none.
     """
 
     policies: list[list[str]]
+    kept: list[list[str]]
     sizes: list[str | None]
     said: list[str]
 
@@ -72,18 +77,28 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
     """Runs the later engines of a GPU's validation, on stand-ins.
 
     kv_gib: what the measuring engine has for its KV cache of 4,000 tokens; negative for engines
-        that can be told none. output_tok: of one open request.
+        that can be told none. output_tok: of one open request. die_beside: a core dies while
+        two engines are measured.
     """
 
-    def run(kv_gib: str, output_tok: int) -> After:
+    def run(kv_gib: str, output_tok: int, die_beside: bool = False) -> After:
         policies, told = list[list[str]](), Told()
         environment = make_environment(tmp_path / "environment")
 
-        def measure(setup: Any, bench: Any, runs: list[PolicyRun], *rest: Any) -> None:
-            assert all(run.engine.model() for run in runs), "they run"
+        def measure(
+            setup: Any, bench: Any, runs: list[PolicyRun], outcome: Outcome, *rest: Any
+        ) -> None:
+            apis = [cast(EngineApi, run.engine) for run in runs]
+            assert all(api.model() for api in apis), "they run"
             engines = max(1, len(runs))
             assert len(environment.living()) == 2 * engines, "servers and cores of no others"
             policies.append([run.policy for run in runs])
+            outcome.remarks.append(" ".join(policies[-1]))
+            if die_beside and engines == 2:
+                os.kill(environment.boots()[-1]["core_pid"], signal.SIGKILL)
+                while True:
+                    for api in apis:
+                        api.metrics_text()
 
         monkeypatch.setenv("FAKE_ENGINE_KV_GIB", kv_gib)
         monkeypatch.setattr(stage_validate, "measure_elsewhere", measure)
@@ -101,15 +116,18 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
                 told,
             )
             found: Any = SimpleNamespace(
-                setup=SimpleNamespace(concurrencies=(2,)),
-                bench=SimpleNamespace(requests=[LoadRequest([1], output_tok)]),
+                setup=SimpleNamespace(concurrencies=(1, 2)),
+                bench=SimpleNamespace(
+                    requests=[LoadRequest([1], output_tok)], needed=lambda concurrency: concurrency
+                ),
                 subject=None,
-                outcome=None,
+                outcome=Outcome(),
                 version=VERSION,
             )
-            measure_when_it_has_stopped(context, found)
+            outcome = measure_when_it_has_stopped(context, found)
         assert policies.pop(0) == [], "from the measuring engine's page"
-        return After(policies, sizes(environment)[1:], told.said)
+        kept = [remark.split() for remark in outcome.remarks[1:]]
+        return After(policies, kept, sizes(environment)[1:], told.said)
 
     return run
 
@@ -118,7 +136,7 @@ def test_two_engines_run_beside_each_other_where_a_gpu_has_room(
     after: Callable[..., After],
 ) -> None:
     found = after("115.0", 300)
-    assert found.policies == [[STOCK, NO_SPECULATION]]
+    assert found.policies == found.kept == [[STOCK, NO_SPECULATION]]
     assert found.sizes[0] == found.sizes[1]
     assert found.sizes[0] is not None
 
@@ -131,17 +149,30 @@ def test_else_they_follow_each_other(
     after: Callable[..., After], kv_gib: str, output_tok: int, why: str
 ) -> None:
     found = after(kv_gib, output_tok)
-    assert found.policies == [[STOCK], [NO_SPECULATION]], why
+    assert found.policies == found.kept == [[STOCK], [NO_SPECULATION]], why
     assert found.sizes == [str(int((float(kv_gib) - 0.01) * 2**30)), None]
 
 
-@pytest.mark.parametrize("kv_gib", ["-115.0", "115.0"])
+@pytest.mark.parametrize(
+    ("kv_gib", "fault"), [("-115.0", "dies"), ("115.0", "dies"), ("115.0", "fails")]
+)
 def test_two_engines_that_do_not_start_beside_each_other_follow_each_other(
-    after: Callable[..., After], monkeypatch: pytest.MonkeyPatch, kv_gib: str
+    after: Callable[..., After], monkeypatch: pytest.MonkeyPatch, kv_gib: str, fault: str
 ) -> None:
-    """Both die, or one when the other is up, which then has to go."""
-    monkeypatch.setenv("FAKE_ENGINE_SHARE", "dies")
+    """Both die, or one when the other is up, which then has to go, or one answers with an error."""
+    monkeypatch.setenv("FAKE_ENGINE_SHARE", fault)
     found = after(kv_gib, 300)
-    assert found.policies == [[STOCK], [NO_SPECULATION]]
-    said = [line for line in found.said if "do not start beside each other" in line]
+    assert found.policies == found.kept == [[STOCK], [NO_SPECULATION]]
+    said = [line for line in found.said if "do not run beside each other" in line]
     assert len(said) == 1
+
+
+def test_two_engines_of_which_one_dies_beside_the_other_follow_each_other(
+    after: Callable[..., After],
+) -> None:
+    found = after("115.0", 300, die_beside=True)
+    assert found.policies == [[STOCK, NO_SPECULATION], [STOCK], [NO_SPECULATION]]
+    assert found.kept == [[STOCK], [NO_SPECULATION]], "windows beside each other are not mixed in"
+    said = [line for line in found.said if "do not run beside each other" in line]
+    assert len(said) == 1
+    assert "while validating" in said[0]
