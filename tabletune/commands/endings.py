@@ -21,14 +21,22 @@ ENDING = {
 
 #: A signal that still has not ended anything after so long is raised again, and again.
 AGAIN_S = 1.0
+#: What is not cut off by that: something ends already. A generator that is closed ends by a
+#: GeneratorExit, out of which Python drops what is raised.
+ON_ITS_WAY = (KeyboardInterrupt, SystemExit, GeneratorExit)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Terminated(BaseException):
-    """A signal asked this process to end. Attributes: signal_number, exit_status."""
+    """A signal asked this process to end.
+
+    Attributes:
+        signal_number, exit_status
+        settled: to be set by who caught it and goes on: it is not raised again then.
+    """
 
     def __init__(self, number: int) -> None:
-        self.signal_number, self.exit_status = number, 128 + number
+        self.signal_number, self.exit_status, self.settled = number, 128 + number, False
         super().__init__(f"{signal.Signals(number).name} arrived")
 
 
@@ -54,30 +62,35 @@ def ending_signals() -> Iterator[None]:
         for other in taken:
             ignored = other != signal.SIGINT
             signal.signal(other, signal.SIG_IGN if ignored else signal.default_int_handler)
-        signal.signal(signal.SIGALRM, partial(_raise_again, number))
-        signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S)
-        raise Terminated(number)
+        error = Terminated(number)
+        if alarm is not None:  # else it is not Python's, and could not be given back
+            signal.signal(signal.SIGALRM, partial(_raise_again, error))
+            timers.append(signal.setitimer(signal.ITIMER_REAL, AGAIN_S, AGAIN_S))
+        raise error
 
-    alarm = signal.getsignal(signal.SIGALRM)
+    alarm, timers = signal.getsignal(signal.SIGALRM), list[tuple[float, float]]()
     for number in taken:
         signal.signal(number, end)
     try:
         yield
     finally:
-        if signal.getsignal(signal.SIGALRM) is not alarm:
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, alarm)
-        for number in taken:
-            signal.signal(number, before[number])
+        try:
+            if timers:
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+                signal.signal(signal.SIGALRM, alarm)
+                signal.setitimer(signal.ITIMER_REAL, *timers[0])
+        finally:
+            for number in taken:
+                signal.signal(number, before[number])
 
 
-def _raise_again(number: int, alarm: int, frame: FrameType | None) -> None:
-    """Raise `Terminated` unless one is on its way out, while engines are stopped."""
+def _raise_again(ends: Terminated, alarm: int, frame: FrameType | None) -> None:
+    """Raise it unless it, or another end, is on its way out, while engines are stopped."""
     error = sys.exception()
-    while error is not None and not isinstance(error, Terminated):
+    while error is not None and error is not ends and not isinstance(error, ON_ITS_WAY):
         error = error.__context__
-    if error is None:
-        raise Terminated(number)
+    if error is None and not ends.settled:
+        raise ends
 
 
 def write_any_text() -> None:

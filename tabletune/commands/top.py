@@ -51,9 +51,12 @@ def top(
             return
         try:
             _watch(client, first, console, SystemClock())
-        except (KeyboardInterrupt, Terminated) as end:
-            if isinstance(end, Terminated) and end.signal_number != signal.SIGINT:
+        except KeyboardInterrupt:
+            return
+        except Terminated as end:
+            if end.signal_number != signal.SIGINT:
                 raise
+            end.settled = True
 
 
 def _watch(client: StatusClient, seen: Seen, console: Console, clock: Clock) -> None:

@@ -104,3 +104,76 @@ with endings.ending_signals():
     signal.raise_signal(signal.SIGALRM)
 """)
     assert ended.stdout.splitlines() == ["theirs", "theirs"]
+
+
+def test_the_timer_of_whoever_calls_goes_on() -> None:
+    ended = run("""
+signal.signal(signal.SIGALRM, lambda *_: print("theirs"))
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    with endings.ending_signals():
+        signal.raise_signal(signal.SIGTERM)
+except endings.Terminated:
+    pass
+threading.Event().wait(0.6)
+""")
+    assert ended.stdout.splitlines() == ["theirs"], ended.stderr
+    assert ended.returncode == 0
+
+
+def test_whoever_settles_a_signal_goes_on() -> None:
+    ended = run("""
+with endings.ending_signals():
+    try:
+        signal.raise_signal(signal.SIGINT)
+    except endings.Terminated as end:
+        end.settled = True
+    threading.Event().wait(0.3)
+    print("went on")
+""")
+    assert ended.stdout.splitlines() == ["went on"], ended.stderr
+    assert ended.returncode == 0
+
+
+def test_what_a_second_ctrl_c_ends_is_left_alone() -> None:
+    """It is raised where nothing of the first one is on its way any more."""
+    ended = run("""
+try:
+    with endings.ending_signals():
+        try:
+            signal.raise_signal(signal.SIGINT)
+        except endings.Terminated:
+            pass  # as code does that retries whatever fails
+        try:
+            signal.raise_signal(signal.SIGINT)
+        finally:
+            threading.Event().wait(0.3)
+            print("cleaned up")
+except KeyboardInterrupt:
+    print("the second")
+""")
+    assert ended.stdout.splitlines() == ["cleaned up", "the second"], ended.stderr
+    assert ended.returncode == 0
+
+
+def test_a_generator_that_is_closed_cleans_up_first() -> None:
+    ended = run("""
+def slow():
+    try:
+        yield
+    finally:
+        threading.Event().wait(0.3)
+        print("cleaned up")
+
+try:
+    with endings.ending_signals():
+        lost(signal.SIGTERM)
+        generator = slow()
+        next(generator)
+        generator.close()
+        threading.Event().wait(30)
+except endings.Terminated as error:
+    print(error.exit_status)
+""")
+    assert ended.stdout.splitlines() == ["cleaned up", "143"], ended.stderr
+    assert ended.returncode == 0
