@@ -23,7 +23,7 @@ loaded in turn in pairs of windows A B, B A, …; the ratio of their throughputs
 over the pairs. Without --method: a small model on a processor, with the n-gram drafter. With
 --again a third engine, without the plugin, takes its turns too: what two engines differ by.
 
-What is there in the file of the other part is kept.
+What is there in the file of the other part is kept; of this part, until it is measured whole anew.
 """
 
 import argparse
@@ -45,7 +45,7 @@ from bench.machine_facts import machine_facts
 from bench.overhead_engines import LONGEST, Setting, cpu_setting, throughput
 from bench.overhead_one_engine import one_engine
 from bench.overhead_steps import KINDS, PlainScheduler, steps
-from tabletune.durable_file import write_durably
+from bench.parts_file import PartsFile
 from tabletune.measure.probe import probe_engine
 from tabletune.pipeline.request import RunRequest
 from tabletune_vllm.live.start import MOST_PENDING
@@ -77,27 +77,24 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--speculative", type=json.loads, default={})
     parser.add_argument("engine_args", nargs="*")
     options = parser.parse_args(arguments)
-    result: dict[str, Any] = json.loads(options.out.read_text()) if options.out.exists() else {}
+    parts = PartsFile(options.out)
     run: dict[str, Any] = {"command": told("bench.overhead", arguments), "machine": machine()}
-
-    def keep(part: str, found: dict[str, Any]) -> None:
-        result[part] = {**run, **found}
-        write_durably(options.out, (json.dumps(result, indent=1) + "\n").encode())
-
-    def keep_limited(part: str, found: dict[str, Any]) -> None:
-        keep(part, {**found, "limit_share": LIMIT_SHARE})
-
     if options.engine is None:
-        keep("hot_path", hot_path(options.steps))
+        parts.keep("hot_path", run | hot_path(options.steps))
     else:
         run["engine"] = machine_facts(probe_engine(options.engine))
+        run["limit_share"] = LIMIT_SHARE
         on = setting(options)
         if options.take_out:
-            so_far = partial(keep_limited, "one_engine")
-            so_far(one_engine(on, options.pairs, options.window_s, options.logs, so_far))
+
+            def so_far(found: dict[str, Any]) -> None:
+                parts.keep_so_far("one_engine", run | found)
+
+            found = one_engine(on, options.pairs, options.window_s, options.logs, so_far)
+            parts.keep("one_engine", run | found)
         else:
-            keep_limited("serving", throughput(on, options.pairs, options.logs))
-    print(json.dumps(result, indent=1))
+            parts.keep("serving", run | throughput(on, options.pairs, options.logs))
+    print(parts.text)
     return 0
 
 

@@ -52,7 +52,8 @@ class Setup:
         metrics_rounds, more_metrics_rounds: the same for the windows of K = 0 and of no
             speculation that are read from metrics pages.
         stock_rounds: of windows of the stock engine, and of the candidate beside it.
-        fresh_rounds: of windows after a correction, where it changed something.
+        fresh_rounds: of windows after a correction, where it changed something; of these, too,
+            policies far behind get the first ones only.
         envelope: what a correction of the candidate may use; None for no correction.
         correct_early: a fixed length that measured better corrects the candidate at once though
             that is not clear; otherwise after the last round only.

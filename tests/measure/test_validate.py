@@ -1,14 +1,19 @@
 from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from closed_loop_engine import Behaviour, LoopClock, LoopEngine, default_step_time_s, open_loop
 
+from tabletune.measure import validate as validate_module
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Silent
 from tabletune.measure.recheck import correction_of
 from tabletune.measure.rounds import Bench
 from tabletune.measure.validate import (
+    Outcome,
+    _near,
     conclude,
     measure_elsewhere,
     measure_on_plugin_engine,
@@ -285,12 +290,31 @@ def test_those_far_behind_get_the_first_rounds_only():
     verdict = check(best, concurrencies=(32,), rounds=8, first_rounds=4)
     assert verdict.passed, verdict.reasons
     lead = goodput(32, best.draft_length(32))
-    far = [k for k in range(1, 5) if lead > 1.3 * goodput(32, k)]
-    for one in verdict.measured:
-        if one.policy in [f"fixed-{k}" for k in far]:
-            assert len(one.windows_tok_s) == 4, one.policy
-        elif one.policy in ("candidate", "fixed-0"):
-            assert len(one.windows_tok_s) >= 8, one.policy
+    far = [f"fixed-{k}" for k in range(1, 5) if lead > 1.3 * goodput(32, k)]
+    near = [f"fixed-{k}" for k in range(1, 5) if lead < 1.05 * goodput(32, k)]
+    windows = {one.policy: len(one.windows_tok_s) for one in verdict.measured}
+    assert far
+    assert {windows[policy] for policy in far} == {4}
+    assert all(windows[policy] >= 8 for policy in ("candidate", "fixed-0", *near))
+
+
+@pytest.mark.parametrize(
+    ("lows", "kept"),
+    [
+        ({"fixed-1": 1.09, "fixed-2": 1.11, "fixed-0": 2.0}, ["candidate", "fixed-1", "fixed-0"]),
+        ({"fixed-1": 1.2, "fixed-2": 0.9, "fixed-0": 1.2}, ["candidate", "fixed-2", "fixed-0"]),
+        # With nobody left there would be nothing to compare with.
+        ({"fixed-1": 1.2, "fixed-2": 1.3}, ["candidate", "fixed-1", "fixed-2"]),
+    ],
+)
+def test_far_behind_is_ten_per_cent_at_the_low_end_of_the_interval(
+    lows: dict[str, float], kept: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    comparisons = [SimpleNamespace(policy=policy, low=low) for policy, low in lows.items()]
+    monkeypatch.setattr(validate_module, "compare_here", lambda *_: comparisons)
+    runs: Any = [SimpleNamespace(policy=policy) for policy in ("candidate", *lows)]
+    near = _near(setup_of(best_table()), bench_of(LoopClock()), Outcome(), runs, 8)
+    assert [run.policy for run in near] == kept
 
 
 def test_few_first_rounds_under_much_noise_neither_fail_a_good_table_nor_pass_a_bad_one():
