@@ -44,7 +44,8 @@ class Page:
         results = self._results
         parts = [HEAD, self._claims(), *self._findings()]
         parts += ["## Policies on an engine\n"]
-        parts += [self._comparison(*item) for item in results.engine.items()] or [none()]
+        newest = sorted(results.engine.items(), key=lambda item: _place(item[1]))
+        parts += [self._comparison(*item) for item in newest] or [none()]
         parts += ["## Policies in simulation\n"]
         parts += [self._comparison(*item) for item in results.simulated.items()] or [none()]
         parts += ["## The controller on an engine\n"]
@@ -54,17 +55,21 @@ class Page:
 
     def _claims(self) -> str:
         rows = [
-            (c.claim, c.paper, c.to_reach, c.engine, c.simulated or "–")
+            (c.claim, c.paper, c.to_reach, c.stands, c.engine, c.simulated or "–")
             for c in claims(self._results)
         ]
-        head = ("claim", "paper", "to reach", "engine", "simulated")
-        return "## Claims\n\n" + table(head, rows)
+        head = ("claim", "paper", "to reach", "stands", "engine", "simulated")
+        note = (
+            "*Stands* says whether the means found on an engine reach it, of what was run; what "
+            "was not is [at the end](#not-run-and-why).\n"
+        )
+        return "## Claims\n\n" + table(head, rows) + "\n" + note
 
     def _findings(self) -> list[str]:
         file = self._results.findings
         if file is None:
             return []
-        lines = [f"- {row['finding']} ({row['file']})" for row in file["rows"]]
+        lines = [f"- **{row['title']}.** {row['finding']} ({row['file']})" for row in file["rows"]]
         return ["## What they say\n", "\n".join(lines) + "\n"]
 
     def _comparison(self, name: str, file: File) -> str:
@@ -179,3 +184,8 @@ class Page:
         image = re.sub(r"[^a-z0-9_.-]+", "-", pathlib.Path(name).stem.lower()) + ".png"
         draw(self._images / image)
         return f"{self._link}/{image}"
+
+
+def _place(file: File) -> tuple[bool, bool]:
+    """Engines on a GPU first, runs that a newer one stands for last; else by name."""
+    return "superseded" in file, file["scenario"].get("gpus", 1) == 0

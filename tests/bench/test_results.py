@@ -76,12 +76,22 @@ def test_claims_quote_the_worst_load(tmp_path: pathlib.Path) -> None:
         "vLLM's adaptive verification not run"
     )
     assert found[2].engine == "tuned table 4.0 % (closed 64)"
+    assert found[0].stands == "not reached in 1 of 2: 96.0 % (qwen3-30b-a3b_x, closed 64)"
+    assert found[1].stands == "reached"
+    assert found[2].stands == "not reached: 4.0 % (closed 64)"
     assert worst(engine_file(tuned=0.99), "Nightjar-style") is None
     text = built(tmp_path)
     assert "Only 2 of 3 loads were run." in text
     assert "H200, vLLM 0.32.0, torch 2.13.0; synthetic: dummy weights" in text
     assert "TurboSpec-style 21 + 30 µs" in text
     assert (tmp_path / "page" / "images" / "a.png").stat().st_size > 5000
+
+
+def test_a_rival_that_loses_less_is_named(tmp_path: pathlib.Path) -> None:
+    write(tmp_path / "a.json", engine_file(tuned=0.999, turbospec=0.9999))
+    assert claims(read_results(tmp_path))[1].stands == "not reached: more than TurboSpec-style"
+    write(tmp_path / "b.json", engine_file("qwen3-8b", tuned=0.999, turbospec=0.97))
+    assert claims(read_results(tmp_path))[1].stands == "reached", "by its largest loss anywhere"
 
 
 def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
@@ -104,6 +114,12 @@ def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
         mistuned.engine
         == "promoted: draft length 4 everywhere, 64 requests: 99.0 % (98.0 to 100.0)"
     )
+    assert mistuned.stands == "reached"
+    assert switched.stands == (
+        "not reached in 2 of 3: 50.0 % (survival becomes 0.9,0.8, 64 requests); "
+        "97.0 % (survival becomes 0.9,0.8, 64 requests, without prompts)"
+    )
+    assert misprofiled.stands == "reached"
     assert switched.engine == (
         "survival becomes 0.9,0.8, 64 requests: 50.0 % (49.0 to 51.0), "
         "without prompts 97.0 % (96.0 to 98.0); "
