@@ -175,16 +175,15 @@ class Boots:
     """Sessions of replicas: one fails at once, the other boots until it is given up."""
 
     def __init__(self, error: Exception | None) -> None:
-        self._error, self._cancelled = error, threading.Event()
+        self.error = error
 
-    def measuring(self, plan: CapturePlan) -> None:
-        if self._error is not None:
-            raise self._error
-        assert self._cancelled.wait(30), "nobody gave this boot up"
-        raise BootCancelled("given up")
-
-    def cancel(self) -> None:
-        self._cancelled.set()
+    def measuring(self, plan: CapturePlan, given_up: threading.Event) -> str:
+        if self.error is not None:
+            raise self.error
+        if plan is None:
+            assert given_up.wait(30), "nobody gave this boot up"
+            raise BootCancelled("given up")
+        return "up"
 
 
 def test_a_replica_that_fails_ends_the_others_boots() -> None:
@@ -192,6 +191,9 @@ def test_a_replica_that_fails_ends_the_others_boots() -> None:
     plan: Any = None
     with pytest.raises(EngineError, match="no memory"):
         bench_engine.booted(sessions, plan)
+    # What was given up is not for good: a campaign goes on with the same sessions.
+    sessions[1].error, plan = None, "a plan"
+    assert bench_engine.booted(sessions, plan) == ["up", "up"]
 
 
 def test_records_of_another_environment_are_refused(
