@@ -148,9 +148,12 @@ def _jumping(
 
     def jump() -> None:
         while not stop.wait(load.period_s / 2):
-            with closed(requests[load.low :], load.high - load.low):
-                if stop.wait(load.period_s / 2):
-                    return
+            with closed(requests[load.low :], load.high - load.low) as more:
+                ended = stop.wait(load.period_s / 2)
+            if more.counts.failed:
+                base.counts.fail(more.counts.last_error)
+            if ended:
+                return
 
     with closed(requests, load.low) as base:
         thread = threading.Thread(target=jump, name="jumps", daemon=True)

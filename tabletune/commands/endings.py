@@ -21,8 +21,8 @@ ENDING = {
 
 #: A signal that still has not ended anything after so long is raised again, and again.
 AGAIN_S = 1.0
-#: What is not cut off by that: something ends already. A generator that is closed ends by a
-#: GeneratorExit, out of which Python drops what is raised.
+#: Besides `Terminated`, what is not cut off by that: something ends already. A generator that is
+#: collected ends by a GeneratorExit, and Python drops what is raised from it.
 ON_ITS_WAY = (KeyboardInterrupt, SystemExit, GeneratorExit)
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
@@ -69,25 +69,32 @@ def ending_signals() -> Iterator[None]:
         raise error
 
     alarm, timers = signal.getsignal(signal.SIGALRM), list[tuple[float, float]]()
+
+    def give_back() -> None:
+        if timers:
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, alarm)
+        for number in taken:
+            signal.signal(number, before[number])
+        if timers:
+            signal.setitimer(signal.ITIMER_REAL, *timers[0])
+
     for number in taken:
         signal.signal(number, end)
     try:
         yield
     finally:
         try:
-            if timers:
-                signal.setitimer(signal.ITIMER_REAL, 0.0)
-                signal.signal(signal.SIGALRM, alarm)
-                signal.setitimer(signal.ITIMER_REAL, *timers[0])
-        finally:
-            for number in taken:
-                signal.signal(number, before[number])
+            give_back()
+        except BaseException:  # a signal, or the alarm, arrived in it
+            give_back()
+            raise
 
 
 def _raise_again(ends: Terminated, alarm: int, frame: FrameType | None) -> None:
     """Raise it unless it, or another end, is on its way out, while engines are stopped."""
     error = sys.exception()
-    while error is not None and error is not ends and not isinstance(error, ON_ITS_WAY):
+    while error is not None and not isinstance(error, (Terminated, *ON_ITS_WAY)):
         error = error.__context__
     if error is None and not ends.settled:
         raise ends

@@ -81,18 +81,18 @@ async def complete(http: httpx.AsyncClient, request: LoadRequest, model: str) ->
     """Send one request; the tokens it generated, and its text.
 
     Raises:
-        RequestFailedError: no answer, an error, or an answer that is no completion.
+        RequestFailedError: it cannot be sent, no answer, an error, or no completion.
     """
     try:
         answer = await http.post("/v1/completions", json=request.body(model))
-    except httpx.HTTPError as error:
+    except (httpx.HTTPError, ValueError) as error:  # text may hold what is no character
         raise RequestFailedError(f"{type(error).__name__}: {error}") from error
     if answer.is_error:
         raise RequestFailedError(f"HTTP {answer.status_code}: {answer.text[:300]}")
     try:
         body = answer.json()
         return int(body["usage"]["completion_tokens"]), str(body["choices"][0]["text"])
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, OverflowError) as error:
         raise RequestFailedError(f"no completion in the answer: {answer.text[:300]}") from error
 
 

@@ -104,7 +104,9 @@ class Driver:
         self._reader = self.call(lambda: StepReader(self.api))
 
     def call(self, ask: Callable[[], T]) -> T:
-        """Ask the engine something.
+        """Ask the engine something; once more if it was too late and yet answers.
+
+        A machine that stands still lets answers be too late without any hang.
 
         Raises:
             EngineFault: it died, or does not answer.
@@ -112,7 +114,18 @@ class Driver:
         try:
             return ask()
         except EngineApiError as error:
+            if "Timeout" not in error.found or not self._answers():
+                raise self._fault_of(error) from error
+        try:
+            return ask()
+        except EngineApiError as error:
             raise self._fault_of(error) from error
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.api.metrics_text())
+        except EngineApiError:
+            return False
 
     def take(self, read: bool = True) -> StepBatch | None:
         """All steps kept since the last take, joined: the round's record. None if there are none.

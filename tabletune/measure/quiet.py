@@ -2,9 +2,9 @@
 
 from tabletune.measure.clock import Clock
 
-#: The most that passes for quiet from one look to the next. A machine that stood still (a
-#: suspended guest, a frozen container) held up the engine and the one who looks alike.
-LOOK_MOST_S = 1.0
+#: The most that passes for quiet from one look to the next, the look included. A machine that stood
+#: still (a suspended guest, a frozen container) held up the engine and the one who looks alike.
+LOOK_MOST_S = 5.0
 
 
 class Quiet:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tabletune.measure.clock import Clock
-from tabletune.measure.driven import Load, OpenLoad
+from tabletune.measure.driven import Load, MetricsSource, OpenLoad
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.measurements import Key, Measurements
 from tabletune.measure.progress import Progress
@@ -49,7 +49,7 @@ class Bench:
     progress: Progress
     open_load: OpenLoad
     windows_done: int = 0
-    _warmed: dict[int, set[int]] = field(default_factory=dict[int, set[int]])
+    _warmed: dict[MetricsSource, set[int]] = field(default_factory=dict[MetricsSource, set[int]])
 
     def work(self, concurrency: int, policy: str = "", by_metrics: bool = False) -> Work:
         """The work of one window; less for a policy that never drafts."""
@@ -79,7 +79,7 @@ class Bench:
         Otherwise the first policy of a round would compute the prompts for the others, which
         find them in the prefix cache.
         """
-        had = self._warmed.setdefault(id(run.engine), set())
+        had = self._warmed.setdefault(run.engine, set())
         count, needed = len(self.requests), self.needed(concurrency)
         numbers = range(stretch * needed, (stretch + 1) * needed)
         new = [i for i in dict.fromkeys(n % count for n in numbers) if i not in had]

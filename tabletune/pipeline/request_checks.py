@@ -56,15 +56,20 @@ def flag_of(argument: str) -> str:
 
 
 def option(arguments: tuple[str, ...], name: str) -> str | None:
-    """The value of ``--name VALUE`` or ``--name=VALUE``, dashes or underscores."""
+    """The value of ``--name VALUE`` or ``--name=VALUE``, dashes or underscores; the last one.
+
+    >>> option(("--seed", "1", "--seed=2"), "--seed")
+    '2'
+    """
+    found = None
     for index, argument in enumerate(arguments):
         if flag_of(argument) == name:
             _, given, value = argument.partition("=")
             if given:
-                return value
-            if index + 1 < len(arguments):
-                return arguments[index + 1]
-    return None
+                found = value
+            elif index + 1 < len(arguments):
+                found = arguments[index + 1]
+    return found
 
 
 def check_engine_args(arguments: Sequence[str]) -> None:

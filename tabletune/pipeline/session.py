@@ -384,8 +384,8 @@ def booted_beside(
     """
     given_up = threading.Event()
     with ThreadPoolExecutor(len(boots)) as pool:
-        futures = [pool.submit(boot, given_up) for boot in boots]
         try:
+            futures = [pool.submit(boot, given_up) for boot in boots]
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()

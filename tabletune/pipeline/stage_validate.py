@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tabletune.measure.api import EngineApiError
 from tabletune.measure.driven import open_closed_loop
 from tabletune.measure.engine_errors import EngineError, NoRoomForLog
 from tabletune.measure.load import LoadRequest
@@ -284,7 +283,7 @@ def measure_when_it_has_stopped(run: RunContext, found: OnPluginEngine) -> Outco
 
 def _measured_beside(run: RunContext, found: OnPluginEngine, room: Room) -> Outcome | None:
     """`found.outcome` and what the stock engine and the one without speculation showed beside each
-    other; None where they did not start so, or one died: each may do on its own."""
+    other; None where they did not start so, or could not be measured: each may do on its own."""
     # A window of engines that share a GPU is not to be mixed with one of an engine alone.
     outcome = copy.deepcopy(found.outcome)
     try:
@@ -292,7 +291,7 @@ def _measured_beside(run: RunContext, found: OnPluginEngine, room: Room) -> Outc
             measure_elsewhere(found.setup, found.bench, [_stock(stock), _plain(plain)], outcome)
     except NoRoomForLog:
         raise
-    except (EngineError, EngineApiError) as error:
+    except (EngineError, *ENGINE_TROUBLE) as error:
         why = error.first_line if isinstance(error, EngineError) else error
         run.progress.say(f"two engines do not run beside each other ({why}); one after the other")
         return None

@@ -177,3 +177,42 @@ except endings.Terminated as error:
 """)
     assert ended.stdout.splitlines() == ["cleaned up", "143"], ended.stderr
     assert ended.returncode == 0
+
+
+def test_another_end_that_is_on_its_way_is_left_alone() -> None:
+    ended = run("""
+try:
+    with endings.ending_signals():
+        lost(signal.SIGTERM)
+        try:
+            raise endings.Terminated(signal.SIGINT)
+        finally:
+            threading.Event().wait(0.3)
+            print("cleaned up")
+except endings.Terminated as error:
+    print(error.exit_status)
+""")
+    assert ended.stdout.splitlines() == ["cleaned up", "130"], ended.stderr
+
+
+def test_signals_are_given_back_where_one_arrives_meanwhile() -> None:
+    ended = run("""
+give = signal.signal
+arrived = []
+
+def late(number, handler):
+    if number == signal.SIGALRM and not arrived and handler is signal.SIG_DFL:
+        arrived.append(number)
+        signal.raise_signal(signal.SIGALRM)
+    return give(number, handler)
+
+try:
+    with endings.ending_signals():
+        lost(signal.SIGTERM)
+        signal.signal = late
+except endings.Terminated as error:
+    print(error.exit_status)
+print(arrived == [signal.SIGALRM], signal.getitimer(signal.ITIMER_REAL)[0])
+print([give(n, signal.SIG_DFL) for n in (signal.SIGALRM, signal.SIGTERM)] == [signal.SIG_DFL] * 2)
+""")
+    assert ended.stdout.splitlines() == ["143", "True 0.0", "True"], ended.stderr

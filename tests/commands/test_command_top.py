@@ -1,10 +1,13 @@
 """top: what it shows, and what it says when there is nothing to show."""
 
+import signal
 from typing import Any
 
 import pytest
 from rich.console import Console
 
+from tabletune.commands import top
+from tabletune.commands.endings import Terminated
 from tabletune.commands.exit_codes import ExitCode
 from tabletune.commands.top import read_again
 from tabletune.commands.top_view import Seen, view
@@ -191,3 +194,29 @@ def test_the_watch_goes_on_while_the_engine_is_away() -> None:
 )
 def test_addresses_as_people_type_them(text: str, url: str | None) -> None:
     assert engine_url(text) == url
+
+
+@pytest.mark.parametrize(
+    ("end", "goes_on"),
+    [
+        (KeyboardInterrupt(), True),
+        (Terminated(signal.SIGINT), True),
+        (Terminated(signal.SIGTERM), False),
+        (Terminated(signal.SIGHUP), False),
+    ],
+)
+def test_ctrl_c_ends_the_watch_and_nothing_else(
+    end: BaseException, goes_on: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(*_: object) -> None:
+        raise end
+
+    monkeypatch.setattr(top, "_watch", watch)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    with serving(engine_status()) as server:
+        if goes_on:
+            top.top(server.address)
+        else:
+            with pytest.raises(Terminated):
+                top.top(server.address)
+    assert getattr(end, "settled", False) == (goes_on and isinstance(end, Terminated))

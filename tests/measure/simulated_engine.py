@@ -106,11 +106,13 @@ class SimulatedEngine:
 
     def sleep_s(self, seconds: float) -> None:
         self._now_s += seconds
+        seen = len(self.rows)
         while self._engine_s < self._now_s and not self._dead and not self._hung:
-            stands_s = self._stands_s.pop(len(self.rows), 0.0)
-            if stands_s:
-                self._stood_s = stands_s
-                self._now_s = max(self._now_s, self._engine_s + stands_s)
+            if len(self.rows) in self._stands_s:
+                if len(self.rows) > seen:
+                    return  # so that nothing is new after the machine stood
+                self._stood_s = self._stands_s.pop(seen)
+                self._now_s = max(self._now_s, self._engine_s + self._stood_s)
                 return
             if not self._step():
                 self._engine_s = self._now_s

@@ -5,6 +5,7 @@ import http.server
 import json
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -68,6 +69,7 @@ def server() -> Iterator[Server]:
         thread.join(10)
 
 
+HUGE = b'{"usage": {"completion_tokens": 1e999}, "choices": []}'
 REQUESTS = [LoadRequest(f"prompt {i}", 5) for i in range(7)]
 
 
@@ -108,7 +110,9 @@ def test_an_engine_that_refuses_ends_the_load_and_says_why(server: Server) -> No
     assert load.counts.completed == 0
 
 
-@pytest.mark.parametrize("body", [b"not JSON", b"{}", b'{"usage": null, "choices": []}', b"[]"])
+@pytest.mark.parametrize(
+    "body", [b"not JSON", b"{}", b'{"usage": null, "choices": []}', b"[]", HUGE]
+)
 def test_an_answer_that_is_no_completion_ends_the_load_and_says_so(
     server: Server, body: bytes
 ) -> None:
@@ -118,6 +122,14 @@ def test_an_answer_that_is_no_completion_ends_the_load_and_says_so(
         assert load.done.wait(20)
     assert load.counts.failed == 6, "three in a row for each of two"
     assert load.counts.last_error == f"no completion in the answer: {body.decode()}"
+
+
+@pytest.mark.parametrize("prompt", ["half \ud800 a character", [float("nan")]])
+def test_what_cannot_be_sent_ends_the_load_and_says_so(server: Server, prompt: Any) -> None:
+    with ClosedLoop(server.address, "m", [LoadRequest(prompt, 5)], 2) as load:
+        assert load.done.wait(20)
+    assert load.counts.failed == 6
+    assert "Error" in load.counts.last_error
 
 
 def test_an_engine_that_is_gone_ends_the_load(server: Server) -> None:

@@ -1,13 +1,18 @@
 """Qualification of simulated engines with known faults."""
 
+import threading
+
 import numpy as np
 import pytest
 from simulated_engine import SimulatedEngine, staircase_s
 
+from tabletune.measure.api import EngineApiError
 from tabletune.measure.load import LoadRequest
 from tabletune.measure.progress import Silent
 from tabletune.measure.qualify import qualify
+from tabletune.measure.qualify_drive import Driver, EngineFault
 from tabletune.measure.qualify_options import QualifyOptions
+from tabletune.measure.qualify_output import http_prompts
 from tabletune.measure.qualify_result import QualificationResult
 
 LENGTHS = (0, 1, 2, 3, 4)
@@ -204,6 +209,53 @@ def test_a_machine_that_stood_still_is_no_engine_that_hangs():
     assert result.passed, result.reason
     assert result.failed == ()
     assert result.envelope.allowed == {str(k): ((1, 64),) for k in LENGTHS}
+
+
+class Late(SimulatedEngine):
+    """Answers so many schedules too late, and everything else in time."""
+
+    late, told = 1, 0
+
+    def pin_schedule(self, schedule: list[tuple[int, int]], repeat: int = 1) -> None:
+        super().pin_schedule(schedule, repeat)
+        self.told += 1
+        if self.told <= self.late:
+            raise EngineApiError("POST /tabletune/pin", "ReadTimeout: timed out", "see its log")
+
+
+class Gone(Late):
+    """Answers nothing any more once it was late."""
+
+    def metrics_text(self) -> str:
+        raise EngineApiError("GET /metrics", "ReadTimeout: timed out", "see its log")
+
+
+def test_an_answer_that_is_too_late_is_asked_for_once_more():
+    assert run(Late()).passed
+    always = Late()
+    always.late = 10**6
+    for engine in (always, Gone()):
+        result = run(engine)
+        assert result.fatal is not None
+        assert result.fatal.fault == "hang"
+        assert "it does not answer" in result.reason
+
+
+def test_a_hang_is_noticed_while_greedy_output_is_waited_for():
+    class Asked(SimulatedEngine):
+        """Its clock goes on with each look; it answers no prompt."""
+
+        def now_s(self) -> float:
+            self._now_s += 1.0
+            return self._now_s
+
+        def complete(self, model, prompt, max_tokens, **sampling):
+            threading.Event().wait()
+
+    engine = Asked()
+    driver = Driver(engine, engine.open_load, engine, engine.died, hang_s=10.0)
+    with pytest.raises(EngineFault, match="no step for 10 s"):
+        http_prompts(driver, "model")(REQUESTS, 2)
 
 
 def test_requests_that_ended_are_no_engine_that_hangs():

@@ -21,7 +21,7 @@ def test_a_machine_that_stood_still_counts_as_one_look():
     quiet = Quiet(clock)
     clock.sleep_s(3600.0)
     quiet.look(stepped=False)
-    assert quiet.quiet_s == LOOK_MOST_S
+    assert quiet.quiet_s == LOOK_MOST_S < 30
 
 
 @given(st.lists(st.floats(0.0, 100.0), max_size=50))

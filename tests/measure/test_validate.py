@@ -137,8 +137,8 @@ def test_windows_from_metrics_pages_replay_one_stretch_and_are_shorter():
     bench = bench_of(clock, min_tok=64, requests_per_slot=0.5, metrics_share=0.25)
     setup = setup_of(best, (2, 4), metrics_rounds=3, stock_rounds=2, more_metrics_rounds=0)
     verdict = validate(setup, bench, subject_of(engine), no_speculation=none)
-    assert len(bench._warmed[id(engine)]) > bench.needed(4)
-    assert bench._warmed[id(none.engine)] == set(range(bench.needed(4)))
+    assert len(bench._warmed[engine]) > bench.needed(4)
+    assert bench._warmed[none.engine] == set(range(bench.needed(4)))
     rounds = {m.policy: len(m.windows_tok_s) for m in verdict.measured if m.concurrency == 4}
     assert rounds[OFF_BY_METRICS] == rounds[NO_SPECULATION] == 3
     assert rounds[CANDIDATE_BY_METRICS] == 2
@@ -345,7 +345,7 @@ def test_prompts_are_computed_before_any_policy_is_timed():
     engine = noisy_engine(clock)
     bench = bench_of(clock)
     validate(setup_of(best_table(), (4,)), bench, subject_of(engine))
-    assert bench._warmed[id(engine)] == set(range(len(REQUESTS)))
+    assert bench._warmed[engine] == set(range(len(REQUESTS)))
 
 
 def test_incumbent_is_held_against_and_named():

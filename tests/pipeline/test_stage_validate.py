@@ -15,10 +15,11 @@ from test_session_boots import PLAN, VERSION, Told, request_of, sizes
 
 from tabletune.measure.api import EngineApi, ServedModel
 from tabletune.measure.clock import SystemClock
-from tabletune.measure.load import LoadRequest
+from tabletune.measure.engine_errors import NoRoomForLog
+from tabletune.measure.load import LoadCounts, LoadRequest
 from tabletune.measure.progress import Silent
 from tabletune.measure.validate import Outcome
-from tabletune.measure.windows import PolicyRun
+from tabletune.measure.windows import LoadEndedError, PolicyRun
 from tabletune.pipeline import stage_validate
 from tabletune.pipeline.identify import Target
 from tabletune.pipeline.request import RunRequest
@@ -78,10 +79,17 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
 
     kv_gib: what the measuring engine has for its KV cache of 4,000 tokens; negative for engines
         that can be told none. output_tok: of one open request. die_beside: a core dies while
-        two engines are measured.
+        two engines are measured. touched: requests of a window of two. trouble: what measuring two
+        engines ends with.
     """
 
-    def run(kv_gib: str, output_tok: int, die_beside: bool = False) -> After:
+    def run(
+        kv_gib: str,
+        output_tok: int,
+        die_beside: bool = False,
+        touched: int = 2,
+        trouble: Exception | None = None,
+    ) -> After:
         policies, told = list[list[str]](), Told()
         environment = make_environment(tmp_path / "environment")
 
@@ -94,6 +102,8 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
             assert len(environment.living()) == 2 * engines, "servers and cores of no others"
             policies.append([run.policy for run in runs])
             outcome.remarks.append(" ".join(policies[-1]))
+            if trouble is not None and engines == 2:
+                raise trouble
             if die_beside and engines == 2:
                 os.kill(environment.boots()[-1]["core_pid"], signal.SIGKILL)
                 while True:
@@ -118,7 +128,8 @@ def after(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> Callable[.
             found: Any = SimpleNamespace(
                 setup=SimpleNamespace(concurrencies=(1, 2)),
                 bench=SimpleNamespace(
-                    requests=[LoadRequest([1], output_tok)], needed=lambda concurrency: concurrency
+                    requests=[LoadRequest([1], output_tok)],
+                    needed=lambda concurrency: touched * concurrency // 2,
                 ),
                 subject=None,
                 outcome=Outcome(),
@@ -142,13 +153,17 @@ def test_two_engines_run_beside_each_other_where_a_gpu_has_room(
 
 
 @pytest.mark.parametrize(
-    ("kv_gib", "output_tok", "why"),
-    [("60.0", 300, "large weights"), ("115.0", 1024, "long requests")],
+    ("kv_gib", "output_tok", "touched", "why"),
+    [
+        ("60.0", 300, 2, "large weights"),
+        ("115.0", 1024, 2, "long requests"),
+        ("115.0", 300, 6, "windows of many requests"),
+    ],
 )
 def test_else_they_follow_each_other(
-    after: Callable[..., After], kv_gib: str, output_tok: int, why: str
+    after: Callable[..., After], kv_gib: str, output_tok: int, touched: int, why: str
 ) -> None:
-    found = after(kv_gib, output_tok)
+    found = after(kv_gib, output_tok, touched=touched)
     assert found.policies == found.kept == [[STOCK], [NO_SPECULATION]], why
     assert found.sizes == [str(int((float(kv_gib) - 0.01) * 2**30)), None]
 
@@ -176,3 +191,17 @@ def test_two_engines_of_which_one_dies_beside_the_other_follow_each_other(
     said = [line for line in found.said if "do not run beside each other" in line]
     assert len(said) == 1
     assert "while validating" in said[0]
+
+
+def test_two_engines_that_cannot_be_measured_beside_each_other_follow_each_other(
+    after: Callable[..., After],
+) -> None:
+    starved = LoadEndedError("no new generated tokens for too long", LoadCounts())
+    found = after("115.0", 300, trouble=starved)
+    assert found.policies == [[STOCK, NO_SPECULATION], [STOCK], [NO_SPECULATION]]
+    assert found.kept == [[STOCK], [NO_SPECULATION]]
+
+
+def test_a_full_disk_is_told_at_once(after: Callable[..., After], tmp_path: pathlib.Path) -> None:
+    with pytest.raises(NoRoomForLog):
+        after("115.0", 300, trouble=NoRoomForLog(tmp_path / "log", "full"))
