@@ -2,13 +2,14 @@
 
     python -m bench.campaign SCENARIO [SCENARIO …] --work FOLDER --engine PYTHON \
         --model MODEL [--drafter DRAFTER] --out FOLDER [--limit-s 1500] \
-        [--profile-methods '--batch-sizes 8,64 --lengths 0,2,4'] [--controller '--flat 0 …']
+        [--profile-methods '--batch-sizes 8,64 --lengths 0,2,4'] \
+        [--profile-conditions '--batch-sizes 128'] [--controller '--flat 0 …']
 
 The scenarios are of one deployment: what they ask of the engine is the same. What --work does not
 hold of its records is measured first (`bench.run --model`, with --validate). Then come
-bench.profile_methods and bench.controller_engine, each with the options given and unless their
-results are there, and the scenarios in their order, which go on where they were. Results are
-OUT/NAME.json, OUT/profile_methods.json and OUT/controller.json. A benchmark that fails is told of,
+bench.profile_methods, bench.profile_conditions and bench.controller_engine, each with the options
+given and unless their results are there, and the scenarios in their order, which go on where they
+were. Results are OUT/NAME.json for each, and OUT/SCENARIO.json. A benchmark that fails is told of,
 and the next one begins. Ends with 0 when all is measured, with 75 when the time limit came first,
 with 1 when something failed.
 """
@@ -20,10 +21,12 @@ import pathlib
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from shlex import split
+from types import ModuleType
 
-from bench import controller_engine, profile_methods
+from bench import controller_engine, profile_conditions, profile_methods
 from bench.evaluation.engine import (
     BenchEngine,
     bench_engine,
@@ -76,14 +79,20 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"error: {error}", file=sys.stderr)
         return 1
     words = _common(scenarios[0].method, options)
-    methods = controller = None
-    if options.profile_methods:
-        methods = profile_methods.parser().parse_args([*words, *split(options.profile_methods)])
+    controller = None
+    profiling = {
+        module: module.parser().parse_args([*words, *split(given)])
+        for module, given in (
+            (profile_methods, options.profile_methods),
+            (profile_conditions, options.profile_conditions),
+        )
+        if given
+    }
     if options.controller:
         words += ["--work", str(options.work)]
         controller = controller_engine.parser().parse_args([*words, *split(options.controller)])
     options.out.mkdir(parents=True, exist_ok=True)
-    return _Campaign(scenarios, options, begun_s + options.limit_s).run(methods, controller)
+    return _Campaign(scenarios, options, begun_s + options.limit_s).run(profiling, controller)
 
 
 class _Campaign:
@@ -97,8 +106,15 @@ class _Campaign:
         self._request = request_of(first, options.engine, options.model, options.drafter)
         self._target = identify_target(self._request, options.engine)
 
-    def run(self, methods: argparse.Namespace | None, controller: argparse.Namespace | None) -> int:
-        """All of them; the exit status."""
+    def run(
+        self,
+        profiling: Mapping[ModuleType, argparse.Namespace],
+        controller: argparse.Namespace | None,
+    ) -> int:
+        """All of them; the exit status.
+
+        profiling: benchmarks of profiles, and the options of each.
+        """
         folder, switches = self._options.work / "bench", bool(controller and controller.survival)
         statuses: list[int] = []
         with (
@@ -129,9 +145,9 @@ class _Campaign:
                 before = found
                 return found
 
-            def compare_methods(out: pathlib.Path) -> None:
-                given = argparse.Namespace(**vars(methods) | {"out": out})
-                profile_methods.on_engine(engine().live, self._request, self._target, given)
+            def profile(module: ModuleType, out: pathlib.Path) -> None:
+                given = argparse.Namespace(**vars(profiling[module]) | {"out": out})
+                module.on_engine(engine().live, self._request, self._target, given)
 
             def try_controller(out: pathlib.Path) -> None:
                 nonlocal survival
@@ -142,8 +158,9 @@ class _Campaign:
                     on.live, on.store, evidence, self._request, given, progress
                 )
 
-            if methods is not None:
-                statuses.append(self._once("profile_methods", compare_methods))
+            for module in profiling:
+                name = module.__name__.removeprefix("bench.")
+                statuses.append(self._once(name, partial(profile, module)))
             if controller is not None:
                 statuses.append(self._once("controller", try_controller))
             for scenario in self._scenarios:
@@ -233,6 +250,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--out", type=pathlib.Path, required=True, help="a folder")
     parser.add_argument("--limit-s", type=float, default=float("inf"))
     parser.add_argument("--profile-methods", default="", help="options of bench.profile_methods")
+    parser.add_argument("--profile-conditions", default="", help="of bench.profile_conditions")
     parser.add_argument("--validate", action="store_true", help=VALIDATE)
     parser.add_argument("--controller", default="", help="options of bench.controller_engine")
     return parser

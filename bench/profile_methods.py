@@ -22,24 +22,23 @@ import json
 import os
 import pathlib
 import shlex
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
+from bench.one_boot import add_engine_options, one_boot, target_facts
 from bench.profile_compare import CellKey, Measured, by_engine_steps, compare, reference_cells
 from tabletune.commands.console import TerminalProgress
 from tabletune.commands.options import numbers
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.profile_client import LONG_TOK, REPEATS, ClientProfiler
 from tabletune.measure.profile_in_engine import BatchProfiler, CellSamples, ProfileOptions, StepKind
-from tabletune.pipeline.identify import Target, identify_target
-from tabletune.pipeline.plans import choose_plans
+from tabletune.pipeline.identify import Target
 from tabletune.pipeline.profilers import OPTIONS, REFERENCE_OUTPUT_TOK
 from tabletune.pipeline.request import RunRequest
 from tabletune.pipeline.requests import sample_prompts, step_time_requests
-from tabletune.pipeline.session import EngineSession, LiveEngine
+from tabletune.pipeline.session import LiveEngine
 
 READING = (
     "All methods send the same prompts on the same engine. The in-engine method keeps requests "
@@ -193,7 +192,6 @@ class Comparison:
 
 def facts_of(target: Target, options: argparse.Namespace) -> dict[str, Any]:
     """What was measured, on what, and how to do it again."""
-    fingerprint = target.fingerprint
     command = [
         *("python", "-m", "bench.profile_methods", "--engine", "PYTHON"),
         *("--model", pathlib.Path(options.model).name, "--method", options.method),
@@ -207,28 +205,18 @@ def facts_of(target: Target, options: argparse.Namespace) -> dict[str, Any]:
         "what": "step times by the in-engine and by the client method against a long reference",
         "command": shlex.join(command),
         "measured_at": SystemClock().utc(),
-        "machine": fingerprint.device.model_dump(mode="json"),
-        "engine": fingerprint.engine.model_dump(mode="json"),
-        "model": fingerprint.model.model_dump(mode="json")
-        | {"label": pathlib.Path(options.model).name},
-        "settings": dict(fingerprint.settings),
+        **target_facts(target, options.model),
     }
 
 
 def parser() -> argparse.ArgumentParser:
     """Of the command line."""
     parser = argparse.ArgumentParser(description="Compare the two profiling methods.")
-    parser.add_argument("--engine", type=pathlib.Path, required=True)
-    parser.add_argument("--model", required=True)
-    parser.add_argument("--drafter")
-    parser.add_argument("--method", default="ngram")
-    parser.add_argument("--speculative", default="{}")
+    add_engine_options(parser, "ngram")
     parser.add_argument("--batch-sizes", default="1,2,4,8,16")
     parser.add_argument("--lengths", default="0,2,4")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--reference-samples", type=int, default=288)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("engine_args", nargs="*")
     return parser
 
 
@@ -252,27 +240,8 @@ def main() -> None:
     options = parser().parse_args()
     batch_sizes = numbers("--batch-sizes", options.batch_sizes)
     lengths = numbers("--lengths", options.lengths)
-    request = RunRequest(
-        model=options.model,
-        method=options.method,
-        engine=str(options.engine),
-        drafter=options.drafter,
-        max_draft_length=max(lengths),
-        max_num_seqs=max(batch_sizes),
-        lengths=lengths,
-        engine_args=tuple(options.engine_args),
-        speculative_extra=json.loads(options.speculative),
-    )
-    target = identify_target(request, options.engine)
-    fingerprint = target.fingerprint
-    plan = choose_plans(request, fingerprint.device, fingerprint.engine, request.all_lengths)[0]
-    with (
-        tempfile.TemporaryDirectory() as logs,
-        EngineSession(
-            request, target.python, target.platform, pathlib.Path(logs), TerminalProgress()
-        ) as session,
-    ):
-        on_engine(session.measuring(plan), request, target, options)
+    with one_boot(options, batch_sizes, lengths) as (live, request, target):
+        on_engine(live, request, target, options)
 
 
 if __name__ == "__main__":

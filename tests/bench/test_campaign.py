@@ -30,7 +30,9 @@ def test_one_boot_measures_and_compares_all(
     other = named(tmp_path, "other", loads=LOADS[1:], policies=["fixed", "tuned table"])
     # The stand-in gives other outputs than the client's method asks for: that benchmark fails.
     methods = "--batch-sizes 2 --lengths 0,2 --rounds 2 --reference-samples 24"
-    assert call(made, out, one, other, "--profile-methods", methods) == 1
+    conditions = "--batch-sizes 2 --lengths 0,2 --rounds 2 --samples 24 --output-tok 32"
+    more = ("--profile-methods", methods, "--profile-conditions", conditions)
+    assert call(made, out, one, other, *more) == 1
     told = capsys.readouterr().err
     assert "error: profile_methods failed" in told
     loads = [json.loads((out / f"{n}.json").read_text())["loads"] for n in ("one", "other")]
@@ -38,6 +40,14 @@ def test_one_boot_measures_and_compares_all(
     assert loads[0][0]["policies"]["TurboSpec-style"]["of_best_fixed"][0] > 0.1
     assert len(made.engine.boots()) == 1
     assert not made.engine.living()
+    cells = json.loads((out / "profile_conditions.json").read_text())["cells"]
+    assert [(c["batch_size"], c["draft_length"]) for c in cells] == [(2, 0), (2, 2)], told
+    for cell in cells:
+        for condition in ("in_turn", "alone", "with_prompts"):
+            found = cell[condition]
+            assert found["steps"] >= 40, (condition, cell)
+            assert len(found["by_round_ms"]) == 2
+            assert found["step_ms"] == pytest.approx(cell["alone"]["step_ms"], rel=0.2)
     # All is there: only the boot is needed again.
     before = made.record("profile").read_bytes()
     (out / "profile_methods.json").write_text("{}")
