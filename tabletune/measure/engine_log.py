@@ -34,6 +34,9 @@ PHASES: Final[tuple[tuple[str, str], ...]] = (
 )
 FIRST_PHASE: Final = "importing vLLM"
 
+#: A request as uvicorn writes it.
+_REQUEST: Final = re.compile(r'"[A-Z]+ /\S* HTTP/[\d.]+" \d{3}')
+
 #: After one of these the engine is lost, even if its server process stays.
 FATAL_MARKS: Final = (
     "EngineCore failed to start",
@@ -256,7 +259,11 @@ def cause_of(log_text: str) -> str:
 
 
 def read_tail(path: pathlib.Path, lines: int = 25, limit_bytes: int = 65536) -> list[str]:
-    """The last lines of a log file, without blank ones; [] if there is none to read."""
+    """The last lines of a log file, without blank ones; [] if there is none to read.
+
+    Without lines of requests, too, if there are others: clients that go on asking an engine that
+    has died would push out what it died of.
+    """
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -265,7 +272,8 @@ def read_tail(path: pathlib.Path, lines: int = 25, limit_bytes: int = 65536) -> 
     except OSError:
         return []
     found = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
-    return [line for line in found if line][-lines:]
+    kept = [line for line in found if line]
+    return ([line for line in kept if not _REQUEST.search(line)] or kept)[-lines:]
 
 
 class LogFollower:

@@ -114,7 +114,8 @@ class Driver:
         try:
             return ask()
         except EngineApiError as error:
-            if "Timeout" not in error.found or not self._answers():
+            late = "Timeout" in error.found and self._died() is None and self._answers()
+            if not late:
                 raise self._fault_of(error) from error
         try:
             return ask()

@@ -79,6 +79,16 @@ def test_following_takes_pieces_and_progress_bars(tmp_path: pathlib.Path) -> Non
     assert not follower.fatal
 
 
+def test_requests_do_not_push_out_what_an_engine_died_of(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "log"
+    request = '(APIServer pid=7) INFO:     127.0.0.1:5066 - "{} /v1/{} HTTP/1.1" 500 Internal …\n'
+    requests = request.format("POST", "completions") + request.format("GET", "models?x=1")
+    path.write_text("RuntimeError: the cause\n" + 20 * requests + 'said "GET it"\n' + requests)
+    assert read_tail(path, 8) == ["RuntimeError: the cause", 'said "GET it"']
+    path.write_text(3 * requests)
+    assert len(read_tail(path, 8)) == 6
+
+
 def test_tail_skips_blank_lines_and_bad_bytes(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(b"a\n\n\xff\xfe\n" + b"b\n" * 3)
