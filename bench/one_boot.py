@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import pathlib
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from tabletune.commands.console import TerminalProgress
+from tabletune.commands.options import numbers
 from tabletune.pipeline.identify import Target, identify_target
 from tabletune.pipeline.plans import choose_plans
 from tabletune.pipeline.request import RunRequest
@@ -28,23 +28,25 @@ def add_engine_options(parser: argparse.ArgumentParser, method: str) -> None:
     parser.add_argument("engine_args", nargs="*")
 
 
-@contextlib.contextmanager
-def one_boot(
-    options: argparse.Namespace, batch_sizes: Sequence[int], lengths: Sequence[int]
-) -> Iterator[tuple[LiveEngine, RunRequest, Target]]:
-    """Boot it under the first plan for these batch sizes and lengths.
+#: Measures on an engine that runs, with the options of a command line.
+OnEngine = Callable[[LiveEngine, RunRequest, Target, argparse.Namespace], None]
+
+
+def on_one_boot(options: argparse.Namespace, measure: OnEngine) -> None:
+    """Boot it under the first plan for the options' batch sizes and lengths, and measure.
 
     Raises:
         EngineError: it does not start.
     """
+    lengths = numbers("--lengths", options.lengths)
     request = RunRequest(
         model=options.model,
         method=options.method,
         engine=str(options.engine),
         drafter=options.drafter,
         max_draft_length=max(lengths),
-        max_num_seqs=max(batch_sizes),
-        lengths=tuple(lengths),
+        max_num_seqs=max(numbers("--batch-sizes", options.batch_sizes)),
+        lengths=lengths,
         engine_args=tuple(options.engine_args),
         speculative_extra=json.loads(options.speculative),
     )
@@ -57,7 +59,7 @@ def one_boot(
             request, target.python, target.platform, pathlib.Path(logs), TerminalProgress()
         ) as session,
     ):
-        yield session.measuring(plan), request, target
+        measure(session.measuring(plan), request, target, options)
 
 
 def target_facts(target: Target, model: str) -> dict[str, Any]:

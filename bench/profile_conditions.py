@@ -29,7 +29,7 @@ import numpy as np
 
 from bench.command_line import told_of_this
 from bench.evaluation.gpu_watch import GpuWatch
-from bench.one_boot import add_engine_options, one_boot, target_facts
+from bench.one_boot import add_engine_options, on_one_boot, target_facts
 from tabletune.commands.console import TerminalProgress
 from tabletune.commands.options import numbers
 from tabletune.core.context import CellKey, request_slopes
@@ -209,13 +209,5 @@ def on_engine(
         write_durably(options.out, (json.dumps(found, indent=1) + "\n").encode())
 
 
-def main() -> None:
-    options = parser().parse_args()
-    batch_sizes = numbers("--batch-sizes", options.batch_sizes)
-    lengths = numbers("--lengths", options.lengths)
-    with one_boot(options, batch_sizes, lengths) as (live, request, target):
-        on_engine(live, request, target, options)
-
-
 if __name__ == "__main__":
-    main()
+    on_one_boot(parser().parse_args(), on_engine)

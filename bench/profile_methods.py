@@ -27,7 +27,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from bench.one_boot import add_engine_options, one_boot, target_facts
+from bench.one_boot import add_engine_options, on_one_boot, target_facts
 from bench.profile_compare import CellKey, Measured, by_engine_steps, compare, reference_cells
 from tabletune.commands.console import TerminalProgress
 from tabletune.commands.options import numbers
@@ -236,13 +236,5 @@ def on_engine(
     print(json.dumps({k: v for k, v in found.items() if k in ("wall_time_s", "target")}))
 
 
-def main() -> None:
-    options = parser().parse_args()
-    batch_sizes = numbers("--batch-sizes", options.batch_sizes)
-    lengths = numbers("--lengths", options.lengths)
-    with one_boot(options, batch_sizes, lengths) as (live, request, target):
-        on_engine(live, request, target, options)
-
-
 if __name__ == "__main__":
-    main()
+    on_one_boot(parser().parse_args(), on_engine)
