@@ -124,19 +124,21 @@ class Conditions:
         context_tok = self._prompt_tok + float(np.mean([r.max_tokens for r in self._ending])) / 2
         stream = staggered(self._ending, batch_size, 0, 64 * batch_size)
         api.pin(length)
-        reader = StepReader(api)
-        seen = [reader.read_new()]
-        give_up_s = self._clock.now_s() + LONGEST_S
-        with ClosedLoop(api.address, self._live.model.name, stream, batch_size) as load:
-            while len(cell.samples_s) < self._samples and self._clock.now_s() < give_up_s:
-                if load.done.is_set():
-                    break
-                self._clock.sleep_s(0.1)
-                seen.append(reader.read_new())
-                steps, cell = concatenate(seen), CellSamples()
-                counted = counted_steps(steps, batch_size, length, self._kind)
-                cell.add(steps, counted, np.full(len(steps), context_tok))
-        api.pin(None)
+        try:
+            reader = StepReader(api)
+            seen = [reader.read_new()]
+            give_up_s = self._clock.now_s() + LONGEST_S
+            with ClosedLoop(api.address, self._live.model.name, stream, batch_size) as load:
+                while len(cell.samples_s) < self._samples and self._clock.now_s() < give_up_s:
+                    if load.done.is_set():
+                        break
+                    self._clock.sleep_s(0.1)
+                    seen.append(reader.read_new())
+                    steps, cell = concatenate(seen), CellSamples()
+                    counted = counted_steps(steps, batch_size, length, self._kind)
+                    cell.add(steps, counted, np.full(len(steps), context_tok))
+        finally:
+            api.pin(None)
         return cell
 
     def result(self) -> list[dict[str, Any]]:
