@@ -13,7 +13,9 @@ measured
 What a GPU's clock, or a host that is behind, does to one length depends on what else runs: in a
 profile the mean of all lengths, in serving one length and the prompts. Requests grow while they
 are measured; step times are stated at one context by one slope per length (core/context.py). The
-context of with_prompts is known in the mean only. Beside the step times: the GPU's clock and power
+context of with_prompts is known in the mean only. That is for drafters that do the same in every
+step: with n-gram drafts the conditions see other stretches of the texts, and compare only where as
+many tokens were scheduled at like contexts. Beside the step times: the GPU's clock and power
 as nvidia-smi saw them meanwhile, where there is one.
 """
 
@@ -142,7 +144,8 @@ class Conditions:
         return cell
 
     def result(self) -> list[dict[str, Any]]:
-        """Of each cell, by condition: median step time of all rounds and of each, in ms."""
+        """Of each cell, by condition: median step time of all rounds and of each, in ms, and the
+        tokens scheduled in the mean: with n-gram drafts they depend on the text."""
         known = [*self.rounds[IN_TURN], *self.rounds[ALONE]]
         slope = request_slopes(_pooled(known))
         keys = sorted({key for cells in self.rounds[IN_TURN] for key in cells})
@@ -158,11 +161,13 @@ class Conditions:
                 for one in rounds
                 if one.samples_s
             ]
+            scheduled = [tok for one in rounds for tok in one.scheduled_tok]
             if levelled:
                 row[condition] = {
                     "step_ms": round(1e3 * float(np.median(np.concatenate(levelled))), 3),
                     "by_round_ms": [round(1e3 * float(np.median(one)), 3) for one in levelled],
                     "steps": sum(map(len, levelled)),
+                    "scheduled_tok": round(float(np.mean(scheduled)), 2),
                 }
         return row
 
