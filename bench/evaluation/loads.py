@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import itertools
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -148,12 +149,16 @@ def _jumping(
 
     def jump() -> None:
         while not stop.wait(load.period_s / 2):
+            until_s = time.monotonic() + load.period_s / 2
             with closed(requests[load.low :], load.high - load.low) as more:
-                ended = stop.wait(load.period_s / 2)
-            if more.counts.failed:
-                base.counts.fail(more.counts.last_error)
-            if ended:
-                return
+                while not stop.wait(0.05) and time.monotonic() < until_s:
+                    if more.done.is_set():
+                        base.counts.failed += more.counts.failed
+                        base.counts.last_error = more.counts.last_error
+                        base.done.set()  # half a jump is none
+                        return
+            base.counts.failed += more.counts.failed
+            base.counts.last_error = more.counts.last_error or base.counts.last_error
 
     with closed(requests, load.low) as base:
         thread = threading.Thread(target=jump, name="jumps", daemon=True)

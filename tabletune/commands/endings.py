@@ -79,9 +79,9 @@ def ending_signals() -> Iterator[None]:
         if timers:
             signal.setitimer(signal.ITIMER_REAL, *timers[0])
 
-    for number in taken:
-        signal.signal(number, end)
     try:
+        for number in taken:
+            signal.signal(number, end)
         yield
     finally:
         try:

@@ -34,6 +34,10 @@ PHASES: Final[tuple[tuple[str, str], ...]] = (
 )
 FIRST_PHASE: Final = "importing vLLM"
 
+#: So much of a log's end is read at least, and at most where it is all requests.
+LEAST_TAIL_BYTES: Final = 64 * 1024
+MOST_TAIL_BYTES: Final = 16 * 1024 * 1024
+
 #: A request as uvicorn writes it.
 _REQUEST: Final = re.compile(r'"[A-Z]+ /\S* HTTP/[\d.]+" \d{3}')
 
@@ -258,22 +262,29 @@ def cause_of(log_text: str) -> str:
     return anywhere
 
 
-def read_tail(path: pathlib.Path, lines: int = 25, limit_bytes: int = 65536) -> list[str]:
+def read_tail(path: pathlib.Path, lines: int = 25) -> list[str]:
     """The last lines of a log file, without blank ones; [] if there is none to read.
 
     Without lines of requests, too, if there are others: clients that go on asking an engine that
     has died would push out what it died of.
     """
-    try:
-        with path.open("rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            file.seek(max(0, size - limit_bytes))
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return []
-    found = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
-    kept = [line for line in found if line]
-    return ([line for line in kept if not _REQUEST.search(line)] or kept)[-lines:]
+    read_bytes = LEAST_TAIL_BYTES
+    while True:
+        try:
+            with path.open("rb") as file:
+                size_bytes = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size_bytes - read_bytes))
+                text = file.read().decode("utf-8", "replace")
+        except OSError:
+            return []
+        found = [line.rstrip() for line in text.replace("\r", "\n").splitlines()]
+        if size_bytes > read_bytes:
+            found = found[1:]  # cut
+        kept = [line for line in found if line]
+        telling = [line for line in kept if not _REQUEST.search(line)]
+        if len(telling) >= lines or read_bytes >= min(size_bytes, MOST_TAIL_BYTES):
+            return (telling or kept)[-lines:]
+        read_bytes *= 4
 
 
 class LogFollower:

@@ -104,9 +104,7 @@ class Driver:
         self._reader = self.call(lambda: StepReader(self.api))
 
     def call(self, ask: Callable[[], T]) -> T:
-        """Ask the engine something; once more if it was too late and yet answers.
-
-        A machine that stands still lets answers be too late without any hang.
+        """Ask the engine something.
 
         Raises:
             EngineFault: it died, or does not answer.
@@ -114,19 +112,7 @@ class Driver:
         try:
             return ask()
         except EngineApiError as error:
-            late = "Timeout" in error.found and self._died() is None and self._answers()
-            if not late:
-                raise self._fault_of(error) from error
-        try:
-            return ask()
-        except EngineApiError as error:
             raise self._fault_of(error) from error
-
-    def _answers(self) -> bool:
-        try:
-            return bool(self.api.metrics_text())
-        except EngineApiError:
-            return False
 
     def take(self, read: bool = True) -> StepBatch | None:
         """All steps kept since the last take, joined: the round's record. None if there are none.
@@ -168,7 +154,7 @@ class Driver:
 
     def _walk(self, load: Load, schedule: list[tuple[int, int]], repeat: int) -> StepBatch:
         self._read(load, Quiet(self.clock))
-        self.call(lambda: self.api.pin_schedule(schedule, repeat))
+        self._begin_walk(load, schedule, repeat)
         total = left = repeat * sum(steps for _, steps in schedule)
         seen = list[StepBatch]()
         quiet = Quiet(self.clock)
@@ -184,6 +170,27 @@ class Driver:
             if left <= 0:
                 return concatenate(seen)
             self.clock.sleep_s(min(max(left * step_s, 0.004), POLL_MOST_S))
+
+    def _begin_walk(self, load: Load, schedule: list[tuple[int, int]], repeat: int) -> None:
+        """Have the engine begin the schedule; once more if it was late to say so and yet answers.
+
+        A machine that stands still lets answers be too late without any hang. What the engine
+        walked meanwhile is no part of this walk, which begins anew.
+        """
+        try:
+            self.api.pin_schedule(schedule, repeat)
+        except EngineApiError as error:
+            late = "Timeout" in error.found and self._died() is None and self._answers()
+            if not late:
+                raise self._fault_of(error) from error
+            self.call(lambda: self.api.pin_schedule(schedule, repeat))
+            self._read(load, Quiet(self.clock))
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.api.metrics_text())
+        except EngineApiError:
+            return False
 
     def check_alive(self, quiet: Quiet, load: Load | None = None) -> None:
         """Raise if the engine died, hangs, or refuses the requests of `load`.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bench import results
+from bench.evaluation.arms import AS_BUILT
 from bench.evaluation.claims import adaptive_share, claims, worst
 from bench.evaluation.result_set import ResultSet, read_results
 
@@ -28,7 +29,7 @@ def engine_file(target: str = "qwen3-4b", **shares: float) -> dict[str, Any]:
     """What bench.run writes, in short: two loads; the second is worse by 1 % for everyone."""
 
     def policies(less: float) -> dict[str, Any]:
-        names = {"tuned": "tuned table", "turbospec": "TurboSpec-style"}
+        names = {"tuned": "tuned table", "built": AS_BUILT, "turbospec": "TurboSpec-style"}
         return {
             names[name]: {"of_best_fixed": share(value - less)} for name, value in shares.items()
         }
@@ -76,9 +77,10 @@ def test_claims_quote_the_worst_load(tmp_path: pathlib.Path) -> None:
         "vLLM's adaptive verification not run"
     )
     assert found[2].engine == "tuned table 4.0 % (closed 64)"
-    assert found[0].stands == "not reached in 1 of 2: 96.0 % (qwen3-30b-a3b_x, closed 64)"
-    assert found[1].stands == "reached"
-    assert found[2].stands == "not reached: 4.0 % (closed 64)"
+    of_all = "not reached in 1 of 2: 96.0 % (qwen3-30b-a3b_x, closed 64) at 4 of 6 loads"
+    assert found[0].stands == of_all
+    assert found[1].stands == "reached at 2 of 3 loads"
+    assert found[2].stands == "not reached: 4.0 % (closed 64) at 2 of 3 loads"
     assert worst(engine_file(tuned=0.99), "Nightjar-style") is None
     text = built(tmp_path)
     assert "Only 2 of 3 loads were run." in text
@@ -88,10 +90,28 @@ def test_claims_quote_the_worst_load(tmp_path: pathlib.Path) -> None:
 
 
 def test_a_rival_that_loses_less_is_named(tmp_path: pathlib.Path) -> None:
+    def stands() -> str:
+        return claims(read_results(tmp_path))[1].stands
+
     write(tmp_path / "a.json", engine_file(tuned=0.999, turbospec=0.9999))
-    assert claims(read_results(tmp_path))[1].stands == "not reached: more than TurboSpec-style"
+    assert stands().startswith("not reached; as little or less: TurboSpec-style 1.0 %")
     write(tmp_path / "b.json", engine_file("qwen3-8b", tuned=0.999, turbospec=0.97))
-    assert claims(read_results(tmp_path))[1].stands == "reached", "by its largest loss anywhere"
+    assert stands() == "reached at 4 of 6 loads", "by the largest loss of each anywhere"
+    write(tmp_path / "c.json", engine_file("qwen3-8b", tuned=0.99, built=0.9, turbospec=0.97))
+    assert stands().startswith("not reached: 11.0 % (closed 64); as little or less: TurboSpec")
+    for name in "abc":
+        write(tmp_path / f"{name}.json", engine_file(tuned=0.99))
+    assert stands().startswith("not run"), "there is no rival"
+
+
+def test_a_whole_retune_is_judged_with_a_warm_cache_alone(tmp_path: pathlib.Path) -> None:
+    engine = {"engine": {"distribution": "vllm", "version": "0.32.0"}}
+    run = {"stages_s": {"profile": 40.0, "validate": 60.0}, "machine": engine}
+    write(tmp_path / "a.json", {**run, "target": "qwen3-4b", "compile_cache": "cold"})
+    write(tmp_path / "b.json", {**run, "target": "qwen3-32b", "compile_cache": "warm"})
+    assert claims(read_results(tmp_path))[8].stands == "not run"
+    write(tmp_path / "c.json", {**run, "target": "qwen3-4b", "compile_cache": "warm"})
+    assert claims(read_results(tmp_path))[8].stands == "reached"
 
 
 def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
@@ -116,10 +136,11 @@ def test_the_controllers_scenes(tmp_path: pathlib.Path) -> None:
     )
     assert mistuned.stands == "reached"
     assert switched.stands == (
-        "not reached in 2 of 3: 50.0 % (survival becomes 0.9,0.8, 64 requests); "
-        "97.0 % (survival becomes 0.9,0.8, 64 requests, without prompts)"
+        "not reached in 2 of 2: 50.0 % (survival becomes 0.9,0.8, 64 requests); "
+        "97.0 % (survival becomes 0.9,0.8, 64 requests, without prompts); "
+        "1 of 2 scenes had no clear loss to recover"
     )
-    assert misprofiled.stands == "reached"
+    assert misprofiled.stands == "reached; 1 of 2 scenes had no clear loss to recover"
     assert switched.engine == (
         "survival becomes 0.9,0.8, 64 requests: 50.0 % (49.0 to 51.0), "
         "without prompts 97.0 % (96.0 to 98.0); "
@@ -202,7 +223,7 @@ def test_the_repositorys_own_files(tmp_path: pathlib.Path) -> None:
     for path in (REPOSITORY / "bench" / "results").glob("*.json"):
         shutil.copy(path, tmp_path)
     found = claims(read_results(tmp_path))
-    assert "vllm 0.32.0: 31 s" in found[7].engine
+    assert "vllm 0.32.0, compile cache partly warm: 31 s" in found[7].engine
     text = built(tmp_path)
     assert "two replicas" in text.partition("## Not run")[2]
     assert "FULL_AND_PIECEWISE" in text

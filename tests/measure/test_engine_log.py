@@ -85,6 +85,8 @@ def test_requests_do_not_push_out_what_an_engine_died_of(tmp_path: pathlib.Path)
     requests = request.format("POST", "completions") + request.format("GET", "models?x=1")
     path.write_text("RuntimeError: the cause\n" + 20 * requests + 'said "GET it"\n' + requests)
     assert read_tail(path, 8) == ["RuntimeError: the cause", 'said "GET it"']
+    path.write_text("RuntimeError: the cause\n" + 2000 * requests)
+    assert read_tail(path, 8) == ["RuntimeError: the cause"]
     path.write_text(3 * requests)
     assert len(read_tail(path, 8)) == 6
 

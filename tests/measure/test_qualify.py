@@ -220,6 +220,7 @@ class Late(SimulatedEngine):
         super().pin_schedule(schedule, repeat)
         self.told += 1
         if self.told <= self.late:
+            self.sleep_s(0.5)  # it walks meanwhile
             raise EngineApiError("POST /tabletune/pin", "ReadTimeout: timed out", "see its log")
 
 
@@ -228,6 +229,15 @@ class Gone(Late):
 
     def metrics_text(self) -> str:
         raise EngineApiError("GET /metrics", "ReadTimeout: timed out", "see its log")
+
+
+def test_a_walk_whose_begin_is_told_too_late_is_walked_whole():
+    engine = Late()
+    driver = Driver(engine, engine.open_load, engine, engine.died, hang_s=30.0)
+    with engine.open_load(REQUESTS, 4) as load:
+        driver.wait_ready(load, 4)
+        steps = driver.walk(load, [(k, 40) for k in LENGTHS])
+    assert [int((steps.draft_length == k).sum()) >= 39 for k in LENGTHS] == [True] * 5
 
 
 def test_an_answer_that_is_too_late_is_asked_for_once_more():
