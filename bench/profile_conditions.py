@@ -34,7 +34,7 @@ from bench.evaluation.gpu_watch import GpuWatch
 from bench.one_boot import add_engine_options, on_one_boot, target_facts
 from tabletune.commands.console import TerminalProgress
 from tabletune.commands.options import numbers
-from tabletune.core.context import CellKey, request_slopes
+from tabletune.core.context import CellKey, at_context, request_slopes
 from tabletune.durable_file import write_durably
 from tabletune.measure.clock import SystemClock
 from tabletune.measure.load import ClosedLoop, LoadRequest
@@ -70,14 +70,24 @@ class Conditions:
         self._kind: StepKind = "mixed" if request.step_kind == "mixed" else "constant"
         self._clock, self._progress = SystemClock(), TerminalProgress()
         prompts = sample_prompts(request)
-        self._requests, self._prompt_tok = step_time_requests(
-            request, prompts, live, self._progress
-        )
+        requests, self._prompt_tok = step_time_requests(request, prompts, live, self._progress)
         self.reference_tok = self._prompt_tok + min(
-            REFERENCE_OUTPUT_TOK, self._requests[0].max_tokens / 2
+            REFERENCE_OUTPUT_TOK, requests[0].max_tokens / 2
+        )
+        self._profiler = BatchProfiler(
+            live.api,
+            live.model.name,
+            requests,
+            self._prompt_tok,
+            self.reference_tok,
+            ProfileOptions(
+                self._kind, min_samples=samples, max_samples=samples, cell_budget_s=LONGEST_S
+            ),
+            self._clock,
+            self._progress,
         )
         self._ending = [
-            LoadRequest(r.prompt, min(output_tok, r.max_tokens), r.extra) for r in self._requests
+            LoadRequest(r.prompt, min(output_tok, r.max_tokens), r.extra) for r in requests
         ]
         self.rounds: dict[str, list[Cells]] = defaultdict(list)
         self.gpu: dict[str, list[dict[str, float]]] = defaultdict(list)
@@ -102,23 +112,7 @@ class Conditions:
         if condition == WITH_PROMPTS:
             (length,) = lengths
             return {length: self._with_prompts(batch_size, length)}
-        options = ProfileOptions(
-            self._kind,
-            min_samples=self._samples,
-            max_samples=self._samples,
-            cell_budget_s=LONGEST_S,
-        )
-        profiler = BatchProfiler(
-            self._live.api,
-            self._live.model.name,
-            self._requests,
-            self._prompt_tok,
-            self.reference_tok,
-            options,
-            self._clock,
-            self._progress,
-        )
-        return profiler.measure(batch_size, lengths)
+        return self._profiler.measure(batch_size, lengths)
 
     def _with_prompts(self, batch_size: int, length: int) -> CellSamples:
         api, cell = self._live.api, CellSamples()
@@ -156,8 +150,7 @@ class Conditions:
         for condition in CONDITIONS:
             rounds = [cells[key] for cells in self.rounds[condition] if key in cells]
             levelled = [
-                np.asarray(one.samples_s)
-                + slope_s_per_tok * (self.reference_tok - np.asarray(one.context_tok))
+                at_context(one.samples_s, one.context_tok, self.reference_tok, slope_s_per_tok)
                 for one in rounds
                 if one.samples_s
             ]
